@@ -1,0 +1,111 @@
+//! What all parts of one run share: clock, stop, trace, and the meters of its stages and queues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::stats::{Meter, QueueMeter, QueueStats, StageStats};
+use crate::stop::Stop;
+use crate::sync::{Mutex, lock};
+use crate::trace::Trace;
+
+/// The surroundings of a run, passed to [`Flow::source`](crate::Flow::source). Clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// Time and threads.
+    pub clock: Clock,
+    /// How the run is asked to end.
+    pub stop: Stop,
+    /// Where spans go.
+    pub trace: Trace,
+    /// A consumer that waits longer than this gets [`ErrorKind::Stalled`](crate::ErrorKind::Stalled).
+    pub stall_timeout: Option<Duration>,
+    records: Arc<Records>,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    stages: Mutex<Vec<Arc<Meter>>>,
+    queues: Mutex<Vec<Arc<QueueMeter>>>,
+    /// Threads left behind because their stage never came back.
+    abandoned: Mutex<Vec<String>>,
+    stalled: Mutex<bool>,
+}
+
+impl Context {
+    /// On this clock, with nothing recorded yet.
+    pub fn new(clock: Clock) -> Context {
+        Context { clock, ..Context::default() }
+    }
+
+    /// Records spans into `trace`.
+    pub fn with_trace(mut self, trace: Trace) -> Context {
+        self.trace = trace;
+        self
+    }
+
+    /// Reports a stall after `timeout` without a batch.
+    pub fn with_stall_timeout(mut self, timeout: Duration) -> Context {
+        self.stall_timeout = Some(timeout);
+        self
+    }
+
+    /// The records of all stages, from source to sink.
+    pub fn stages(&self) -> Vec<StageStats> {
+        lock(&self.records.stages).iter().map(|meter| meter.stats()).collect()
+    }
+
+    /// The record of one stage.
+    pub fn stage(&self, name: &str) -> Option<StageStats> {
+        lock(&self.records.stages).iter().find(|meter| &*meter.name == name).map(|meter| meter.stats())
+    }
+
+    /// The seconds that the last batches (at most a hundred) took in one stage, oldest first.
+    pub fn recent(&self, name: &str) -> Vec<f64> {
+        lock(&self.records.stages).iter().find(|meter| &*meter.name == name).map_or(Vec::new(), |meter| meter.recent())
+    }
+
+    /// The records of all queues, from source to sink.
+    pub fn queues(&self) -> Vec<QueueStats> {
+        lock(&self.records.queues).iter().map(|meter| meter.stats(self.clock.now())).collect()
+    }
+
+    /// Threads that were left behind after a stall because their stage never returned.
+    pub fn abandoned(&self) -> Vec<String> {
+        lock(&self.records.abandoned).clone()
+    }
+
+    pub(crate) fn add_stage(&self, name: &str) -> Arc<Meter> {
+        let meter = Arc::new(Meter::new(name, self.clock.clone(), self.trace.clone()));
+        lock(&self.records.stages).push(meter.clone());
+        meter
+    }
+
+    pub(crate) fn add_queue(&self, name: &str) -> Arc<QueueMeter> {
+        let meter = Arc::new(QueueMeter::new(name, self.clock.now()));
+        lock(&self.records.queues).push(meter.clone());
+        meter
+    }
+
+    /// The stage that has been at work longest, with the batch it works on.
+    pub(crate) fn oldest_work(&self) -> Option<(Arc<str>, crate::Cursor)> {
+        (lock(&self.records.stages).iter())
+            .filter_map(|meter| meter.oldest_work().map(|(since, cursor)| (since, meter.name.clone(), cursor)))
+            .min_by_key(|(since, ..)| *since)
+            .map(|(_, name, cursor)| (name, cursor))
+    }
+
+    pub(crate) fn set_stalled(&self) {
+        *lock(&self.records.stalled) = true;
+    }
+
+    /// Joins a thread; after a stall no longer than a grace period, because a hung stage never returns.
+    pub(crate) fn join(&self, thread: crate::Thread) {
+        const GRACE: Duration = Duration::from_secs(2);
+        let patience = lock(&self.records.stalled).then_some(GRACE);
+        let name = thread.name().to_owned();
+        if !thread.join(patience) {
+            lock(&self.records.abandoned).push(name);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A number that may change while the flow runs: workers, depths.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::sync::{Mutex, lock};
+use crate::wait::{WaitSet, Waker};
+
+/// A named number within a range. Clones share the value; whoever waits because of it is woken when it changes.
+#[derive(Clone)]
+pub struct Knob(Arc<Inner>);
+
+struct Inner {
+    name: Box<str>,
+    range: RangeInclusive<usize>,
+    state: Mutex<State>,
+}
+
+struct State {
+    value: usize,
+    watchers: WaitSet,
+}
+
+impl Knob {
+    /// A knob at `value`, which is brought into `range`.
+    pub fn new(name: &str, value: usize, range: RangeInclusive<usize>) -> Knob {
+        let value = value.clamp(*range.start(), *range.end());
+        let state = Mutex::new(State { value, watchers: WaitSet::default() });
+        Knob(Arc::new(Inner { name: name.into(), range, state }))
+    }
+
+    /// A knob that cannot be turned.
+    pub fn fixed(name: &str, value: usize) -> Knob {
+        Knob::new(name, value, value..=value)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The values it can take.
+    pub fn range(&self) -> RangeInclusive<usize> {
+        self.0.range.clone()
+    }
+
+    /// The present value.
+    pub fn get(&self) -> usize {
+        lock(&self.0.state).value
+    }
+
+    /// Sets the value, brought into the range, and wakes whoever waits because of it. Returns what was set.
+    pub fn set(&self, value: usize) -> usize {
+        let mut state = lock(&self.0.state);
+        state.value = value.clamp(*self.0.range.start(), *self.0.range.end());
+        state.watchers.wake_all();
+        state.value
+    }
+
+    /// The present value, and a wake-up when it changes.
+    pub(crate) fn watch(&self, waker: &Waker) -> usize {
+        let mut state = lock(&self.0.state);
+        state.watchers.register(waker);
+        state.value
+    }
+}
+
+impl fmt::Debug for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Knob({}={} of {:?})", self.name(), self.get(), self.0.range)
+    }
+}

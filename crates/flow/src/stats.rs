@@ -1,0 +1,348 @@
+//! The only place where the engine measures: stages and queues.
+//!
+//! For a stage, time from being asked for a batch to having one to work on is `wait_in`, working is `busy`, and time
+//! from handing a batch on to being asked again is `wait_out`. For a queue, how full it was and for how long.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Clock, thread_label};
+use crate::envelope::Cursor;
+use crate::sync::{Mutex, lock};
+use crate::trace::{Span, Trace};
+
+/// How many of the last values percentiles are taken from (SPEC R1).
+const WINDOW: usize = 100;
+
+/// A series of measurements: true totals over all, percentiles over the last hundred.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    count: u64,
+    total: f64,
+    mean: f64,
+    /// Sum of squared deviations (Welford), which stays exact where a sum of squares does not.
+    deviations: f64,
+    min: f64,
+    max: f64,
+    last: VecDeque<f64>,
+}
+
+impl Series {
+    /// Adds a value.
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        self.total += value;
+        let delta = value - self.mean;
+        self.mean += delta / self.count as f64;
+        self.deviations += delta * (value - self.mean);
+        (self.min, self.max) =
+            if self.count == 1 { (value, value) } else { (self.min.min(value), self.max.max(value)) };
+        if self.last.len() == WINDOW {
+            self.last.pop_front();
+        }
+        self.last.push_back(value);
+    }
+
+    /// How many values there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum.
+    pub fn total(&self) -> f64 {
+        self.total
+    }
+
+    /// The last hundred values, oldest first.
+    pub fn last(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+        self.last.iter().copied()
+    }
+
+    /// Mean, spread and percentiles.
+    pub fn summary(&self) -> Summary {
+        let mut sorted: Vec<f64> = self.last().collect();
+        sorted.sort_by(f64::total_cmp);
+        // The nearest-rank percentile: a value that really occurred.
+        let percentile = |p: f64| match sorted.len() {
+            0 => 0.0,
+            n => sorted[((p * n as f64).ceil() as usize).clamp(1, n) - 1],
+        };
+        Summary {
+            count: self.count,
+            total: self.total,
+            mean: self.mean,
+            std: if self.count < 2 { 0.0 } else { (self.deviations / (self.count - 1) as f64).sqrt() },
+            min: self.min,
+            max: self.max,
+            p50: percentile(0.50),
+            p95: percentile(0.95),
+            p99: percentile(0.99),
+        }
+    }
+}
+
+/// What a [`Series`] says. Times are in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of values.
+    pub count: u64,
+    /// Their sum.
+    pub total: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation.
+    pub std: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The median of the last hundred.
+    pub p50: f64,
+    /// 95 % of the last hundred are not above it.
+    pub p95: f64,
+    /// 99 % of the last hundred are not above it.
+    pub p99: f64,
+}
+
+/// What one stage did. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageStats {
+    /// The stage.
+    pub name: String,
+    /// Batches done.
+    pub items: u64,
+    /// Their bytes, as far as stages said them.
+    pub bytes: u64,
+    /// Batches that failed.
+    pub errors: u64,
+    /// Work per batch, summed over all workers.
+    pub busy: Summary,
+    /// Waiting for a batch to work on.
+    pub wait_in: Summary,
+    /// Waiting to be asked for the next.
+    pub wait_out: Summary,
+}
+
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) name: Arc<str>,
+    clock: Clock,
+    trace: Trace,
+    state: Mutex<MeterState>,
+}
+
+#[derive(Debug, Default)]
+struct MeterState {
+    items: u64,
+    bytes: u64,
+    errors: u64,
+    busy: Series,
+    wait_in: Series,
+    wait_out: Series,
+    at_work: Vec<(Duration, Cursor)>,
+}
+
+impl Meter {
+    pub(crate) fn new(name: &str, clock: Clock, trace: Trace) -> Meter {
+        Meter { name: name.into(), clock, trace, state: Mutex::default() }
+    }
+
+    pub(crate) fn wait_in(&self, waited: Duration) {
+        lock(&self.state).wait_in.add(waited.as_secs_f64());
+    }
+
+    pub(crate) fn wait_out(&self, waited: Duration) {
+        lock(&self.state).wait_out.add(waited.as_secs_f64());
+    }
+
+    /// Runs one piece of work and records it. Returns the result and when it ended.
+    pub(crate) fn work<R>(
+        &self,
+        cursor: Cursor,
+        bytes: usize,
+        work: impl FnOnce() -> Result<R, crate::Error>,
+    ) -> (Result<R, crate::Error>, Duration) {
+        let start = self.clock.now();
+        lock(&self.state).at_work.push((start, cursor));
+        let result = work();
+        let end = self.clock.now();
+        {
+            let mut state = lock(&self.state);
+            if let Some(index) = state.at_work.iter().position(|&(_, at)| at == cursor) {
+                state.at_work.swap_remove(index);
+            }
+            state.busy.add((end - start).as_secs_f64());
+            match &result {
+                Ok(_) => {
+                    state.items += 1;
+                    state.bytes += bytes as u64;
+                }
+                Err(_) => state.errors += 1,
+            }
+        }
+        self.trace.span(|| Span { stage: self.name.clone(), thread: thread_label(), cursor, start, end });
+        (result, end)
+    }
+
+    pub(crate) fn oldest_work(&self) -> Option<(Duration, Cursor)> {
+        lock(&self.state).at_work.iter().min().copied()
+    }
+
+    pub(crate) fn recent(&self) -> Vec<f64> {
+        lock(&self.state).busy.last().collect()
+    }
+
+    pub(crate) fn stats(&self) -> StageStats {
+        let state = lock(&self.state);
+        StageStats {
+            name: self.name.to_string(),
+            items: state.items,
+            bytes: state.bytes,
+            errors: state.errors,
+            busy: state.busy.summary(),
+            wait_in: state.wait_in.summary(),
+            wait_out: state.wait_out.summary(),
+        }
+    }
+}
+
+/// How one queue was used. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// The queue.
+    pub name: String,
+    /// Batches put in.
+    pub pushed: u64,
+    /// Batches taken out.
+    pub popped: u64,
+    /// In it now.
+    pub items: usize,
+    /// Bytes in it now.
+    pub bytes: usize,
+    /// Its capacity now.
+    pub capacity: usize,
+    /// The most batches ever in it.
+    pub high_water_items: usize,
+    /// The most bytes ever in it.
+    pub high_water_bytes: usize,
+    /// Mean number of batches in it over time.
+    pub mean_items: f64,
+    /// Time it was empty.
+    pub empty_s: f64,
+    /// Time it was full.
+    pub full_s: f64,
+    /// Time its producer waited for room.
+    pub push_wait_s: f64,
+    /// Time its consumer waited for a batch.
+    pub pop_wait_s: f64,
+    /// How often it went from full to empty: the sign that more depth would help.
+    pub full_then_empty: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct QueueMeter {
+    pub(crate) name: Arc<str>,
+    state: Mutex<QueueMeterState>,
+}
+
+#[derive(Debug)]
+struct QueueMeterState {
+    since: Duration,
+    changed: Duration,
+    items_seconds: f64,
+    was_full: bool,
+    push_blocked: Option<Duration>,
+    pop_blocked: Option<Duration>,
+    stats: QueueStats,
+}
+
+impl QueueMeter {
+    pub(crate) fn new(name: &str, now: Duration) -> QueueMeter {
+        let stats = QueueStats {
+            name: name.to_owned(),
+            pushed: 0,
+            popped: 0,
+            items: 0,
+            bytes: 0,
+            capacity: 0,
+            high_water_items: 0,
+            high_water_bytes: 0,
+            mean_items: 0.0,
+            empty_s: 0.0,
+            full_s: 0.0,
+            push_wait_s: 0.0,
+            pop_wait_s: 0.0,
+            full_then_empty: 0,
+        };
+        let state = QueueMeterState {
+            since: now,
+            changed: now,
+            items_seconds: 0.0,
+            was_full: false,
+            push_blocked: None,
+            pop_blocked: None,
+            stats,
+        };
+        QueueMeter { name: name.into(), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn push_blocked(&self, now: Duration) {
+        lock(&self.state).push_blocked.get_or_insert(now);
+    }
+
+    pub(crate) fn pop_blocked(&self, now: Duration) {
+        lock(&self.state).pop_blocked.get_or_insert(now);
+    }
+
+    pub(crate) fn pushed(&self, now: Duration, items: usize, bytes: usize, capacity: usize) {
+        let mut state = lock(&self.state);
+        if let Some(since) = state.push_blocked.take() {
+            state.stats.push_wait_s += (now - since).as_secs_f64();
+        }
+        state.stats.pushed += 1;
+        state.change(now, items, bytes, capacity);
+    }
+
+    pub(crate) fn popped(&self, now: Duration, items: usize, bytes: usize, capacity: usize) {
+        let mut state = lock(&self.state);
+        if let Some(since) = state.pop_blocked.take() {
+            state.stats.pop_wait_s += (now - since).as_secs_f64();
+        }
+        state.stats.popped += 1;
+        state.change(now, items, bytes, capacity);
+    }
+
+    pub(crate) fn stats(&self, now: Duration) -> QueueStats {
+        let mut state = lock(&self.state);
+        let (items, bytes, capacity) = (state.stats.items, state.stats.bytes, state.stats.capacity);
+        state.change(now, items, bytes, capacity);
+        state.stats.clone()
+    }
+}
+
+impl QueueMeterState {
+    fn change(&mut self, now: Duration, items: usize, bytes: usize, capacity: usize) {
+        let stats = &mut self.stats;
+        let lasted = now.saturating_sub(self.changed).as_secs_f64();
+        self.items_seconds += lasted * stats.items as f64;
+        if stats.items == 0 {
+            stats.empty_s += lasted;
+        } else if stats.items >= stats.capacity {
+            stats.full_s += lasted;
+        }
+        if items >= capacity {
+            self.was_full = true;
+        } else if items == 0 && std::mem::take(&mut self.was_full) {
+            stats.full_then_empty += 1;
+        }
+        self.changed = now.max(self.changed);
+        (stats.items, stats.bytes, stats.capacity) = (items, bytes, capacity);
+        stats.high_water_items = stats.high_water_items.max(items);
+        stats.high_water_bytes = stats.high_water_bytes.max(bytes);
+        let lived = (self.changed - self.since).as_secs_f64();
+        stats.mean_items = if lived > 0.0 { self.items_seconds / lived } else { 0.0 };
+    }
+}

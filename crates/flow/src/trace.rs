@@ -1,0 +1,109 @@
+//! Spans: which thread worked on which batch, in which stage, from when to when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::envelope::Cursor;
+use crate::sync::{Mutex, lock};
+
+/// One piece of work, measured by the stage that did it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The stage.
+    pub stage: Arc<str>,
+    /// The thread that worked.
+    pub thread: Arc<str>,
+    /// The batch.
+    pub cursor: Cursor,
+    /// When it began, on the run's clock.
+    pub start: Duration,
+    /// When it ended.
+    pub end: Duration,
+}
+
+/// Something else worth seeing on the time line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// How full a queue was after a change.
+    Fill {
+        /// The queue.
+        queue: Arc<str>,
+        /// When.
+        at: Duration,
+        /// Batches in it.
+        items: usize,
+        /// Bytes in it.
+        bytes: usize,
+    },
+    /// A decision or a message.
+    Note {
+        /// When.
+        at: Duration,
+        /// What.
+        text: String,
+    },
+}
+
+/// Collects spans and events, up to a limit: a forgotten trace must not eat the memory of a week's run.
+/// Clones share it; a disabled one costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Trace(Option<Arc<Buffer>>);
+
+#[derive(Debug)]
+struct Buffer {
+    limit: usize,
+    records: Mutex<Records>,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    spans: Vec<Span>,
+    events: Vec<Event>,
+    dropped: u64,
+}
+
+impl Trace {
+    /// Records nothing.
+    pub fn off() -> Trace {
+        Trace(None)
+    }
+
+    /// Records at most `limit` spans and as many events; what comes after is only counted.
+    pub fn with_limit(limit: usize) -> Trace {
+        Trace(Some(Arc::new(Buffer { limit, records: Mutex::default() })))
+    }
+
+    /// All spans so far, in the order in which they ended.
+    pub fn spans(&self) -> Vec<Span> {
+        self.0.as_ref().map(|buffer| lock(&buffer.records).spans.clone()).unwrap_or_default()
+    }
+
+    /// All events so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.0.as_ref().map(|buffer| lock(&buffer.records).events.clone()).unwrap_or_default()
+    }
+
+    /// How many records were left out because of the limit.
+    pub fn dropped(&self) -> u64 {
+        self.0.as_ref().map_or(0, |buffer| lock(&buffer.records).dropped)
+    }
+
+    /// Puts a message on the time line.
+    pub fn note(&self, at: Duration, text: String) {
+        self.event(|| Event::Note { at, text });
+    }
+
+    pub(crate) fn span(&self, span: impl FnOnce() -> Span) {
+        if let Some(buffer) = &self.0 {
+            let mut records = lock(&buffer.records);
+            if records.spans.len() < buffer.limit { records.spans.push(span()) } else { records.dropped += 1 }
+        }
+    }
+
+    pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
+        if let Some(buffer) = &self.0 {
+            let mut records = lock(&buffer.records);
+            if records.events.len() < buffer.limit { records.events.push(event()) } else { records.dropped += 1 }
+        }
+    }
+}
