@@ -1,1 +1,152 @@
-fn main() {}
+//! The engine's own figures on the real clock: overlap, overhead, idleness.
+//!
+//!     cargo bench -p tandem-cli --bench pipeline [-- ROUNDS]
+//!
+//! Prints one Markdown table. Simulated lanes are labelled; the overhead is that of empty stages on this machine.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use tandem_device::Cost;
+use tandem_flow::{Clock, Context, Cursor, Flow, Knob, Stop, Trace};
+use tandem_observe::{Outcome, Simulation, simulate};
+
+fn main() {
+    let rounds: usize = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(3);
+    println!("machine: {} cores, {}; {rounds} rounds, median (min .. max)\n", cores(), cpu_model());
+    println!("| what | target | measured |\n|---|---|---|");
+
+    let runs = repeat(rounds, || run(&example()));
+    row("example: model lane busy (simulated lanes)", ">= 99 %", &each(&runs, |o| 100.0 * o.model_busy), "%");
+    row(
+        "example: wall / (steps x mean train + fill)",
+        "<= 1.01",
+        &each(&runs, |o| o.wall_s / (o.steps as f64 * o.stages[3].mean_ms / 1e3 + o.fill_s)),
+        "",
+    );
+    row("example: steps that overlap", "> 95 %", &each(&runs, |o| 100.0 * o.overlap), "%");
+    let serial = repeat(rounds, || run(&example().serial()));
+    row("example with --serial: model lane busy", "it oscillates", &each(&serial, |o| 100.0 * o.model_busy), "%");
+    row(
+        "example with --serial: wall / pipelined wall",
+        "",
+        &serial.iter().zip(&runs).map(|(a, b)| a.wall_s / b.wall_s).collect::<Vec<_>>(),
+        "",
+    );
+
+    let equal = repeat(rounds, || {
+        let (zero, fifty) = (Cost::fixed(Duration::ZERO), Cost::fixed(Duration::from_millis(50)));
+        run(&Simulation { costs: [zero, fifty, zero, fifty], steps: 40, depth: 1, ..example() })
+    });
+    row(
+        "two equal stages of 50 ms: wall / (40 x 50 ms + fill)",
+        "<= 1.05",
+        &each(&equal, |o| o.wall_s / (2.0 + o.fill_s)),
+        "",
+    );
+
+    for (name, workers, depth, trace) in [
+        ("in line", 0, 0, false),
+        ("4 workers, depth 2", 4, 2, false),
+        ("4 workers, depth 50", 4, 50, false),
+        ("4 workers, depth 50, trace on", 4, 50, true),
+    ] {
+        let (wall, cpu): (Vec<f64>, Vec<f64>) = (0..rounds).map(|_| overhead(workers, depth, trace)).unzip();
+        row(&format!("overhead per batch and stage, empty stages, {name}: wall"), "< 10 µs", &wall, "µs");
+        row(&format!("the same, CPU time of all threads, {name}"), "", &cpu, "µs");
+    }
+    let idle: Vec<f64> = (0..rounds).map(|_| idle_cpu()).collect();
+    row("CPU time of an idle pipeline / wall time", "~ 0", &idle, "%");
+}
+
+fn example() -> Simulation {
+    let cost = |text: &str| text.parse().expect("valid");
+    Simulation {
+        costs: [cost("12.3ms±2.1"), cost("5.1ms±0.8"), cost("8.7ms±1.2"), cost("123.4ms±5.2")],
+        steps: 200,
+        workers: 4,
+        max_workers: 4,
+        cores: 8,
+        buffer: 50,
+        depth: 2,
+        batch_bytes: 1 << 20,
+        memory_limit: 1 << 30,
+        autotune: false,
+        seed: 1,
+        faults: Vec::new(),
+        stall_timeout: Duration::from_secs(60),
+    }
+}
+
+fn run(simulation: &Simulation) -> Outcome {
+    simulate(simulation, Clock::real(), Stop::new(), |_| {}).outcome
+}
+
+/// Microseconds per batch and stage with four empty stages: wall, and CPU of all threads.
+fn overhead(workers: usize, depth: usize, trace: bool) -> (f64, f64) {
+    const BATCHES: u64 = 200_000;
+    let trace = if trace { Trace::with_limit(8 * BATCHES as usize) } else { Trace::off() };
+    let context = Context::new(Clock::real()).with_trace(trace);
+    let depth = Knob::fixed("depth", depth);
+    let (start, cpu) = (Instant::now(), cpu_time());
+    let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..BATCHES)
+        .par_stage("load", &Knob::fixed("workers", workers), Ok)
+        .prefetch("host", &depth)
+        .stage("preprocess", Ok)
+        .prefetch("data", &depth)
+        .stage("transfer", Ok)
+        .prefetch("model", &depth)
+        .stage("train", Ok);
+    assert_eq!(flow.filter(Result::is_ok).count() as u64, BATCHES);
+    let per = 1e6 / (4.0 * BATCHES as f64);
+    (start.elapsed().as_secs_f64() * per, (cpu_time() - cpu) * per)
+}
+
+/// Percent of a core that a pipeline takes while its consumer does nothing and every queue is full.
+fn idle_cpu() -> f64 {
+    let context = Context::default();
+    let mut flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..1000u64)
+        .par_stage("load", &Knob::fixed("workers", 8), Ok)
+        .prefetch("host", &Knob::fixed("depth", 8))
+        .stage("preprocess", Ok)
+        .prefetch("data", &Knob::fixed("depth", 2));
+    assert!(flow.next().is_some());
+    std::thread::sleep(Duration::from_millis(200));
+    let (start, cpu) = (Instant::now(), cpu_time());
+    std::thread::sleep(Duration::from_secs(2));
+    100.0 * (cpu_time() - cpu) / start.elapsed().as_secs_f64()
+}
+
+fn repeat<T>(rounds: usize, mut once: impl FnMut() -> T) -> Vec<T> {
+    (0..rounds).map(|_| once()).collect()
+}
+
+fn each(runs: &[Outcome], value: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+    runs.iter().map(value).collect()
+}
+
+fn row(what: &str, target: &str, values: &[f64], unit: &str) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (min, median, max) = (sorted[0], sorted[sorted.len() / 2], sorted[sorted.len() - 1]);
+    println!("| {what} | {target} | {median:.3} {unit} ({min:.3} .. {max:.3}) |");
+}
+
+/// User and system time of this process in seconds, from the scheduler's nanosecond counters of all live threads
+/// and the (coarser) total of those that ended.
+fn cpu_time() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
+}
+
+fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1).map(str::to_owned));
+    model.unwrap_or_else(|| "unknown CPU".to_owned())
+}

@@ -1,1 +1,34 @@
-fn main() {}
+//! The `tandem` program: `main` → `run` → one function per command.
+
+mod args;
+mod commands;
+mod failure;
+mod messages;
+mod ui;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::failure::Failure;
+use crate::messages::Messages;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let messages = Messages::for_user(args.lang);
+    match run(args, &messages) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", failure.render(&messages, std::io::stderr().is_terminal()));
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
+    match args.command {
+        Command::Simulate(args) => commands::simulate::run(args, messages),
+    }
+}

@@ -1,13 +1,15 @@
 //! Reads the meters, asks the [`Tuner`], turns the knobs.
 
+use std::time::Duration;
+
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::knob::Knob;
 use crate::stats::{QueueStats, StageStats};
 use crate::tune::{Decision, MemoryView, Observation, QueueView, StageView, Tuner};
 
-/// How many steps lie between two looks: enough for a mean, few enough to converge within a hundred steps.
-const STEPS_PER_LOOK: u64 = 10;
+/// How many steps lie between two looks: enough for a mean, few enough to converge within some hundred steps.
+const STEPS_PER_LOOK: u64 = 16;
 
 /// Turns the knobs of a running flow. Call [`Autotune::step`] after each step of the sink.
 #[derive(Debug)]
@@ -19,12 +21,16 @@ pub struct Autotune {
     budget: Option<Budget>,
     tuner: Tuner,
     steps: u64,
+    /// The next look only takes the totals: what came before it was made under the old settings (at the start, by
+    /// an empty pipeline), and a mixture of both would praise a useless move.
+    settling: bool,
     before: Look,
 }
 
 /// The totals at a look, from which the next one takes the difference.
 #[derive(Debug, Default)]
 struct Look {
+    at: Duration,
     stages: Vec<StageStats>,
     queues: Vec<QueueStats>,
 }
@@ -40,6 +46,7 @@ impl Autotune {
             budget: None,
             tuner: Tuner::new(),
             steps: 0,
+            settling: true,
             before: Look::default(),
         }
     }
@@ -62,17 +69,17 @@ impl Autotune {
         self
     }
 
-    /// To be called after each step; looks every ten. What is decided is done, noted in the trace, and returned.
+    /// To be called after each step; looks every sixteen. What is decided is done, noted in the trace, and returned.
     pub fn step(&mut self) -> Option<Decision> {
         self.steps += 1;
         if !self.steps.is_multiple_of(STEPS_PER_LOOK) {
             return None;
         }
-        let now = Look { stages: self.context.stages(), queues: self.context.queues() };
+        let now = Look { at: self.context.clock.now(), stages: self.context.stages(), queues: self.context.queues() };
         let seen = self.observe(&now);
         self.before = now;
-        if self.steps == STEPS_PER_LOOK {
-            return None; // the first steps pay for the fill and for cold caches
+        if std::mem::take(&mut self.settling) {
+            return None;
         }
         let decision = self.tuner.decide(&seen)?;
         if decision.is_move() {
@@ -80,6 +87,7 @@ impl Autotune {
             for (_, knob) in knobs.filter(|(name, _)| *name == decision.knob) {
                 knob.set(decision.to);
             }
+            self.settling = true;
         }
         self.context.trace.note(self.context.clock.now(), decision.to_string());
         Some(decision)
@@ -96,6 +104,7 @@ impl Autotune {
             let knob = self.workers.iter().find(|(name, _)| *name == stage.name).map(|(_, knob)| knob);
             StageView {
                 name: stage.name.clone(),
+                pace_ms: 1e3 * (now.at - self.before.at).as_secs_f64() / done,
                 busy_ms: 1e3 * delta(&stage.name, |s| s.busy.total) / done,
                 width: knob.map_or(1, Knob::get),
                 max_width: knob.map_or(1, |knob| *knob.range().end()),

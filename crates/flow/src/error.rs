@@ -55,9 +55,13 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Fault {
     }
 }
 
-/// A failure at its place in the order of batches.
+/// A failure at its place in the order of batches. Boxed, because every item of a flow carries room for one.
 #[derive(Debug)]
-pub struct Error {
+pub struct Error(Box<ErrorDetails>);
+
+/// What an [`Error`] says; reached by dereferencing it.
+#[derive(Debug)]
+pub struct ErrorDetails {
     /// The stage, queue or source where it happened.
     pub stage: Arc<str>,
     /// The batch, if it happened to one.
@@ -89,7 +93,7 @@ pub enum ErrorKind {
         /// Batches seen so far.
         seen: u64,
         /// The last failure.
-        last: Box<Error>,
+        last: Error,
     },
     /// Nothing arrived for this long; the stage named is the one that has been at work longest.
     Stalled(Duration),
@@ -101,17 +105,26 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(stage: &Arc<str>, cursor: Option<Cursor>, kind: ErrorKind) -> Error {
-        Error { stage: stage.clone(), cursor, sample: None, path: None, kind }
+        Error(Box::new(ErrorDetails { stage: stage.clone(), cursor, sample: None, path: None, kind }))
     }
 
     pub(crate) fn from_fault(stage: &Arc<str>, cursor: Cursor, fault: Fault) -> Error {
         let kind = if fault.fatal { ErrorKind::Fatal(fault.cause) } else { ErrorKind::Failed(fault.cause) };
-        Error { stage: stage.clone(), cursor: Some(cursor), sample: fault.sample, path: fault.path, kind }
+        let (sample, path) = (fault.sample, fault.path);
+        Error(Box::new(ErrorDetails { stage: stage.clone(), cursor: Some(cursor), sample, path, kind }))
     }
 
     /// Whether the flow can go on after it (only a stage's ordinary fault is of that kind).
     pub fn is_skippable(&self) -> bool {
         matches!(self.kind, ErrorKind::Failed(_))
+    }
+}
+
+impl std::ops::Deref for Error {
+    type Target = ErrorDetails;
+
+    fn deref(&self) -> &ErrorDetails {
+        &self.0
     }
 }
 
@@ -146,7 +159,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.kind {
             ErrorKind::Failed(cause) | ErrorKind::Fatal(cause) => Some(cause.as_ref()),
-            ErrorKind::TooManyFaults { last, .. } => Some(last.as_ref()),
+            ErrorKind::TooManyFaults { last, .. } => Some(last),
             ErrorKind::OverLimit(over) => Some(over),
             _ => None,
         }

@@ -365,7 +365,7 @@ where
                     if !(self.allow)(self.faults, self.seen) {
                         let (stage, cursor) = (error.stage.clone(), error.cursor);
                         let (faults, seen) = (self.faults, self.seen);
-                        let kind = ErrorKind::TooManyFaults { faults, seen, last: Box::new(error) };
+                        let kind = ErrorKind::TooManyFaults { faults, seen, last: error };
                         return Poll::Ready(Some(Err(Error::new(&stage, cursor, kind))));
                     }
                 }

@@ -69,7 +69,7 @@ pub use budget::{Budget, Lease, OverLimit, Oversize};
 pub use clock::{Clock, Thread};
 pub use context::Context;
 pub use envelope::{Cursor, Envelope};
-pub use error::{Error, ErrorKind, Fault};
+pub use error::{Error, ErrorDetails, ErrorKind, Fault};
 pub use flow::Flow;
 pub use knob::Knob;
 pub use queue::{Closed, Queue, QueueLimits};

@@ -38,6 +38,8 @@ pub struct StageView {
     pub name: String,
     /// Mean work per batch, in ms.
     pub busy_ms: f64,
+    /// Time per batch that the stage as a whole really took, in ms, waits included.
+    pub pace_ms: f64,
     /// Batches worked on at once.
     pub width: usize,
     /// The most that `width` may become; equal to it when the stage cannot be widened.
@@ -45,7 +47,7 @@ pub struct StageView {
 }
 
 impl StageView {
-    /// Time between two batches when nothing else limits it.
+    /// Time between two batches when nothing else limits it, neither its neighbours nor the cores.
     fn interval_ms(&self) -> f64 {
         self.busy_ms / self.width.max(1) as f64
     }
@@ -108,7 +110,7 @@ impl fmt::Display for Decision {
 /// Remembers what was tried.
 #[derive(Clone, Debug, Default)]
 pub struct Tuner {
-    /// The stage that was widened at the last look, with its width and interval before.
+    /// The stage that was widened at the last look, with its width and pace before.
     trial: Option<(String, usize, f64)>,
     /// Stages that more width does not help, with the reason.
     exhausted: BTreeMap<String, String>,
@@ -149,16 +151,16 @@ impl Tuner {
 
     /// Takes back a move that brought nothing.
     fn review(&mut self, seen: &Observation) -> Option<Decision> {
-        let (name, width_before, interval_before) = self.trial.take()?;
+        let (name, width_before, pace_before) = self.trial.take()?;
         let stage = seen.stages.iter().find(|stage| stage.name == name)?;
-        if stage.interval_ms() <= interval_before * (1.0 - WORTHWHILE) {
+        let fast_enough = stage.interval_ms() <= seen.step_ms && seen.starved <= STARVED;
+        if fast_enough || stage.pace_ms <= pace_before * (1.0 - WORTHWHILE) {
             return None;
         }
         let reason = format!(
-            "{name} takes {:.1} ms per batch with {} workers and took {interval_before:.1} with {width_before}: \
+            "{name} takes {:.1} ms per batch with {} workers and took {pace_before:.1} with {width_before}: \
              the cores are the limit",
-            stage.interval_ms(),
-            stage.width
+            stage.pace_ms, stage.width
         );
         self.exhausted.insert(name.clone(), reason.clone());
         Some(Decision { knob: name, from: stage.width, to: width_before, reason })
@@ -172,7 +174,7 @@ impl Tuner {
         // As many as the ratio asks for, but at most twice as many at a time: a guess is checked before the next.
         let wanted = (stage.busy_ms / (seen.step_ms * MARGIN).max(1e-6)).ceil() as usize;
         let to = wanted.clamp(stage.width + 1, (2 * stage.width).max(1)).min(stage.max_width).max(stage.width + 1);
-        self.trial = Some((stage.name.clone(), stage.width, stage.interval_ms()));
+        self.trial = Some((stage.name.clone(), stage.width, stage.pace_ms));
         Some(Decision {
             knob: stage.name.clone(),
             from: stage.width,
@@ -241,6 +243,10 @@ fn give_back(seen: &Observation) -> Option<Decision> {
 }
 
 fn deepen(seen: &Observation) -> Option<Decision> {
+    // A queue evens out what varies; it does not make a stage faster that is too slow on average.
+    if seen.stages.iter().any(|stage| stage.interval_ms() > seen.step_ms) {
+        return None;
+    }
     let allowed = seen.memory.map_or(usize::MAX, |memory| memory.limit_bytes);
     let queue = (seen.queues.iter())
         .filter(|queue| queue.full_then_empty && queue.depth < queue.max_depth)
@@ -262,7 +268,7 @@ mod tests {
     use super::*;
 
     fn stage(name: &str, busy_ms: f64, width: usize, max_width: usize) -> StageView {
-        StageView { name: name.into(), busy_ms, width, max_width }
+        StageView { name: name.into(), busy_ms, pace_ms: busy_ms / width as f64, width, max_width }
     }
 
     fn queue(name: &str, depth: usize, full_then_empty: bool, item_bytes: usize) -> QueueView {

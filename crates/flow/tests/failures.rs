@@ -148,7 +148,7 @@ fn tolerate_never_swallows_a_panic_a_limit_or_a_fatal_fault() {
         .tolerate(|_, _| true, |_| {});
     let (values, error) = outcome(flow);
     assert_eq!(values, [3, 4]);
-    match error.expect("over the limit").kind {
+    match &error.expect("over the limit").kind {
         ErrorKind::OverLimit(over) => {
             assert_eq!((over.limit_bytes, over.asked_bytes, over.budget.as_str()), (10, 11, "model"))
         }
@@ -242,7 +242,7 @@ fn a_stop_wakes_a_waiting_consumer_and_is_not_taken_for_the_end() {
         .prefetch("host", &Knob::fixed("depth", 1));
     let (values, error) = outcome(flow);
     assert!(values.len() <= 4, "{values:?}");
-    assert!(matches!(error.expect("a stop").kind, ErrorKind::Stopped(reason) if &*reason == "interrupted"));
+    assert!(matches!(&error.expect("a stop").kind, ErrorKind::Stopped(reason) if &**reason == "interrupted"));
     assert!(asker.join(None));
 }
 

@@ -1,1 +1,15 @@
-//! x
+//! What a run did with its time, computed from the records of `tandem-flow`; there is no second set of timers.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `lanes.rs` | pure functions of spans: how busy a lane was, whether two lanes overlapped |
+//! | `trace.rs` | spans as a file for Perfetto and chrome://tracing |
+//! | `simulate.rs` | the real engine on simulated lanes, and what came of it |
+
+mod lanes;
+mod simulate;
+mod trace;
+
+pub use lanes::{Interval, busy, overlapped_steps, strip, union};
+pub use simulate::{Outcome, Run, STAGES, Simulation, StageReport, simulate};
+pub use trace::write_chrome_trace;

@@ -1,0 +1,34 @@
+# Everything a user reads, in English. fa.ftl has the same messages with the same variables.
+error = error
+hint = hint
+cannot-write = cannot write `{$path}`: {$reason}
+
+sim-title = Simulated lanes, {$mode}, {$clock}: {$steps} steps
+sim-mode-pipelined = pipelined
+sim-mode-serial = one after the other (--serial)
+sim-clock-real = real clock
+sim-clock-virtual = virtual clock
+sim-settings = {$workers} workers, host buffer {$buffer}, pipeline depth {$depth}
+sim-breakdown = TIMING BREAKDOWN (per batch)
+sim-stage = stage
+sim-mean = mean
+sim-std = std
+sim-p95 = p95
+sim-share = share
+sim-lanes = LANES (busy since the first step)
+sim-strip = the last {$steps} steps of the first three quarters, from left to right
+sim-starved = model lane starved: {$share} % of the time
+sim-overlap = steps during which a later batch was prepared: {$share} %
+sim-queues = QUEUES (batches)
+sim-queue = queue
+sim-fill = mean fill
+sim-most = most
+sim-capacity = capacity
+sim-empty = empty
+sim-memory = host memory of all batches: at most {$used} MB of {$limit} MB
+sim-decisions = AUTOTUNE
+sim-wall = Wall time {$wall} s, of which {$fill} s until the first step; perfect overlap would take {$ideal} s.
+sim-serial = The same work one after the other takes {$serial} s: {$speedup} times as long.
+sim-serial-self = This is the work one after the other: {$serial} s. Run it without --serial to see the overlap.
+sim-trace-written = trace written to `{$path}`, open it in ui.perfetto.dev or chrome://tracing
+sim-interrupted = interrupted after {$steps} steps; the report is about those

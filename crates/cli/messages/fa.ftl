@@ -1,0 +1,34 @@
+# همهٔ متن‌هایی که کاربر می‌خواند، به فارسی. همان پیام‌ها و همان متغیرهای en.ftl.
+error = خطا
+hint = راهنمایی
+cannot-write = نوشتن `{$path}` ممکن نیست: {$reason}
+
+sim-title = خط‌های شبیه‌سازی‌شده، {$mode}، {$clock}: {$steps} گام
+sim-mode-pipelined = هم‌پوشان
+sim-mode-serial = پشت سر هم (--serial)
+sim-clock-real = ساعت واقعی
+sim-clock-virtual = ساعت مجازی
+sim-settings = {$workers} کارگر، بافر میزبان {$buffer}، عمق خط لوله {$depth}
+sim-breakdown = تفکیک زمان (برای هر دسته)
+sim-stage = مرحله
+sim-mean = میانگین
+sim-std = انحراف معیار
+sim-p95 = p95
+sim-share = سهم
+sim-lanes = خط‌ها (درصد مشغول بودن از نخستین گام)
+sim-strip = {$steps} گام پایانی از سه‌چهارم نخست، از چپ به راست
+sim-starved = گرسنگی خط مدل: {$share} % از زمان
+sim-overlap = گام‌هایی که هم‌زمان با آن‌ها دسته‌ای بعدی آماده می‌شد: {$share} %
+sim-queues = صف‌ها (تعداد دسته)
+sim-queue = صف
+sim-fill = پُری میانگین
+sim-most = بیشینه
+sim-capacity = ظرفیت
+sim-empty = خالی
+sim-memory = حافظهٔ میزبان برای همهٔ دسته‌ها: حداکثر {$used} MB از {$limit} MB
+sim-decisions = تنظیم خودکار
+sim-wall = زمان کل {$wall} s که {$fill} s آن تا نخستین گام بود؛ با هم‌پوشانی کامل {$ideal} s می‌شد.
+sim-serial = همین کار پشت سر هم {$serial} s طول می‌کشد: {$speedup} برابر.
+sim-serial-self = این همان کار پشت سر هم است: {$serial} s. برای دیدن هم‌پوشانی، بدون --serial اجرا کنید.
+sim-trace-written = ردنگاری در `{$path}` نوشته شد؛ آن را در ui.perfetto.dev یا chrome://tracing باز کنید
+sim-interrupted = پس از {$steps} گام متوقف شد؛ گزارش دربارهٔ همین گام‌هاست

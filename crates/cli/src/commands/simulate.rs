@@ -1,0 +1,206 @@
+//! `tandem simulate`: the real engine on simulated lanes.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use tandem_flow::{Clock, ErrorKind, Stop, Trace};
+use tandem_observe::{Outcome, Run, STAGES, Simulation, simulate, strip, union, write_chrome_trace};
+
+use crate::args::{ClockKind, SimulateArgs};
+use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::messages::Messages;
+use crate::ui::{output::Output, progress, table::Table};
+
+/// Columns of the lanes' picture: fits a terminal of 80 with its labels.
+const STRIP: usize = 60;
+/// Steps shown in it.
+const STRIP_STEPS: u64 = 6;
+
+pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure> {
+    let simulation = settings(&args)?;
+    let trace_file = args.trace.as_deref().map(|path| {
+        Output::create(path).map_err(|error| {
+            let path = path.display();
+            Failure::usage(messages.with("cannot-write", &[("path", &path), ("reason", &error)]))
+        })
+    });
+    let mut trace_file = trace_file.transpose()?;
+    let stop = stop_on_interrupt();
+
+    let clock = if args.clock == ClockKind::Virtual { Clock::virtual_time() } else { Clock::real() };
+    let bar = progress::bar(simulation.steps, args.clock == ClockKind::Real && stderr().is_terminal());
+    let Run { outcome, trace, error } = simulate(&simulation, clock, stop, |step| bar.set_position(step));
+    bar.finish_and_clear();
+
+    if args.json {
+        println!("{}", serde_json::to_string(&outcome).expect("plain data"));
+    } else {
+        print!("{}", report(&simulation, &outcome, &trace, args.serial, messages));
+    }
+    if let Some(mut output) = trace_file.take() {
+        let written = write_trace(&trace, &mut output).and_then(|()| output.finish());
+        let path = written.map_err(|error| Failure::new(FAILED, error.to_string()))?;
+        eprintln!("{}", messages.with("sim-trace-written", &[("path", &path.display())]));
+    }
+    match error {
+        None => Ok(()),
+        Some(error) if matches!(error.kind, ErrorKind::Stopped(_)) => {
+            Err(Failure::new(INTERRUPTED, messages.with("sim-interrupted", &[("steps", &outcome.steps)])))
+        }
+        Some(error) => Err(Failure::new(FAILED, error.to_string())),
+    }
+}
+
+fn settings(args: &SimulateArgs) -> Result<Simulation, Failure> {
+    let costs = [args.load, args.preprocess, args.transfer, args.train];
+    for (fault, at) in args.fault.iter().map(|fault| (fault, fault.at)) {
+        if !STAGES.contains(&fault.stage.as_str()) {
+            let stages = STAGES.join(", ");
+            return Err(Failure::usage(format!("unknown stage `{}` in --fault", fault.stage))
+                .hint(format!("the stages are {stages}")));
+        }
+        if at >= args.steps {
+            return Err(Failure::usage(format!(
+                "--fault strikes at batch {at}, but there are only {} steps",
+                args.steps
+            )));
+        }
+    }
+    let simulation = Simulation {
+        costs,
+        steps: args.steps,
+        workers: args.workers as usize,
+        max_workers: args.cores.max(args.workers) as usize,
+        cores: args.cores as usize,
+        buffer: args.buffer_size as usize,
+        depth: args.pipeline_depth as usize,
+        batch_bytes: (args.batch_mb as usize) << 20,
+        memory_limit: (args.memory_limit as usize) << 20,
+        autotune: args.autotune && !args.no_autotune,
+        seed: args.seed,
+        faults: args.fault.clone(),
+        stall_timeout: args.stall_timeout,
+    };
+    Ok(if args.serial { simulation.serial() } else { simulation })
+}
+
+/// The first Ctrl-C ends the run after the present step and the report is printed; the second ends the program.
+fn stop_on_interrupt() -> Stop {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    // An error means that a handler exists already; then that one is in charge.
+    let _ = ctrlc::set_handler(move || match asked.reason() {
+        None => asked.request("interrupted"),
+        Some(_) => std::process::exit(INTERRUPTED.into()),
+    });
+    stop
+}
+
+fn write_trace(trace: &Trace, output: &mut Output) -> std::io::Result<()> {
+    let mut writer = output.writer();
+    write_chrome_trace(trace, "tandem simulate (simulated)", &mut writer)?;
+    writer.flush()
+}
+
+fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: bool, messages: &Messages) -> String {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let mut text = String::new();
+    let mut line = |content: String| {
+        text += &content;
+        text.push('\n');
+    };
+    let mode = messages.get(if serial { "sim-mode-serial" } else { "sim-mode-pipelined" });
+    let clock = messages.get(if outcome.clock == "virtual" { "sim-clock-virtual" } else { "sim-clock-real" });
+    line(messages.with("sim-title", &[("steps", &outcome.steps), ("mode", &mode), ("clock", &clock)]));
+    if !serial {
+        let values: [(&str, &dyn std::fmt::Display); 3] =
+            [("workers", &outcome.workers), ("buffer", &simulation.buffer), ("depth", &simulation.depth)];
+        line(messages.with("sim-settings", &values));
+    }
+
+    line(String::new());
+    line(messages.get("sim-breakdown"));
+    let head = ["sim-stage", "sim-mean", "sim-std", "sim-p95", "sim-share"].map(|id| messages.get(id));
+    let mut table = Table::new(head);
+    for stage in &outcome.stages {
+        let ms = |value: f64| format!("{value:.1} ms");
+        table.row([
+            stage.name.clone(),
+            ms(stage.mean_ms),
+            format!("± {}", ms(stage.std_ms)),
+            ms(stage.p95_ms),
+            percent(stage.share),
+        ]);
+    }
+    line(table.render());
+
+    line(messages.get("sim-lanes"));
+    let spans = trace.spans();
+    let window = strip_window(&spans);
+    for (name, stages, share) in [
+        ("host", &STAGES[0..1], outcome.host_busy),
+        ("data", &STAGES[1..2], outcome.data_busy),
+        ("link", &STAGES[2..3], outcome.link_busy),
+        ("model", &STAGES[3..4], outcome.model_busy),
+    ] {
+        let picture = strip(&union(&spans, stages), window, STRIP);
+        line(format!("  {name:5} {:>7}  {picture}", percent(share)));
+    }
+    line(format!("  {}", messages.with("sim-strip", &[("steps", &STRIP_STEPS.min(outcome.steps))])));
+    line(format!("  {}", messages.with("sim-starved", &[("share", &format!("{:.1}", 100.0 * outcome.starved))])));
+    line(format!("  {}", messages.with("sim-overlap", &[("share", &format!("{:.1}", 100.0 * outcome.overlap))])));
+
+    if !outcome.queues.is_empty() {
+        line(String::new());
+        line(messages.get("sim-queues"));
+        let mut table =
+            Table::new(["sim-queue", "sim-fill", "sim-most", "sim-capacity", "sim-empty"].map(|id| messages.get(id)));
+        for queue in &outcome.queues {
+            let empty = if outcome.wall_s > 0.0 { queue.empty_s / outcome.wall_s } else { 0.0 };
+            table.row([
+                queue.name.clone(),
+                format!("{:.1}", queue.mean_items),
+                queue.high_water_items.to_string(),
+                queue.capacity.to_string(),
+                percent(empty),
+            ]);
+        }
+        line(table.render().trim_end().to_owned());
+        let memory = format!("{:.0}", outcome.memory_high_water_bytes as f64 / (1 << 20) as f64);
+        let limit = simulation.memory_limit >> 20;
+        line(format!("  {}", messages.with("sim-memory", &[("used", &memory), ("limit", &limit)])));
+    }
+
+    if !outcome.decisions.is_empty() {
+        line(String::new());
+        line(messages.get("sim-decisions"));
+        for decision in &outcome.decisions {
+            line(format!("  {decision}"));
+        }
+    }
+
+    line(String::new());
+    let seconds = |value: f64| format!("{value:.2}");
+    line(messages.with(
+        "sim-wall",
+        &[("wall", &seconds(outcome.wall_s)), ("fill", &seconds(outcome.fill_s)), ("ideal", &seconds(outcome.ideal_s))],
+    ));
+    let id = if serial { "sim-serial-self" } else { "sim-serial" };
+    line(messages.with(id, &[("serial", &seconds(outcome.serial_s)), ("speedup", &format!("{:.2}", outcome.speedup))]));
+    text
+}
+
+/// The last few steps, whole.
+fn strip_window(spans: &[tandem_flow::Span]) -> (Duration, Duration) {
+    let mut steps: Vec<_> = spans.iter().filter(|span| &*span.stage == STAGES[3]).collect();
+    // Not the very last ones: by then everything is prepared and only the model works.
+    let end = (steps.len() * 3 / 4).max(STRIP_STEPS as usize).min(steps.len());
+    steps.truncate(end);
+    let first = steps.len().saturating_sub(STRIP_STEPS as usize + 1);
+    match (steps.get(first), steps.last()) {
+        (Some(first), Some(last)) => {
+            (if steps.len() as u64 > STRIP_STEPS { first.end } else { Duration::ZERO }, last.end)
+        }
+        _ => (Duration::ZERO, Duration::ZERO),
+    }
+}

@@ -1,0 +1,42 @@
+//! How a command fails: an exit code, what went wrong, and what to do about it.
+
+use crate::messages::Messages;
+
+/// The command line or the input is wrong: nothing was done.
+pub(crate) const USAGE: u8 = 2;
+/// The work itself failed.
+pub(crate) const FAILED: u8 = 1;
+/// Interrupted by the user (128 + SIGINT), after everything worth keeping was written.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(USAGE, message)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn render(&self, messages: &Messages, terminal: bool) -> String {
+        let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let (red, blue, plain) = if colour { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
+        let mut text = format!("{red}{}{plain}: {}", messages.get("error"), self.message);
+        if let Some(hint) = &self.hint {
+            text += &format!("\n{blue}{}{plain}: {hint}", messages.get("hint"));
+        }
+        text
+    }
+}

@@ -1,0 +1,109 @@
+//! What the user reads, in English and Persian, from one catalogue each (`messages/*.ftl`, Fluent).
+//!
+//! Numbers, flags, paths and commands stay Latin in both. Persian lines isolate them from the right-to-left text.
+
+use clap::ValueEnum;
+use fluent_bundle::{FluentArgs, FluentBundle, FluentResource, FluentValue};
+
+/// The languages there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lang {
+    /// English
+    En,
+    /// فارسی
+    Fa,
+}
+
+impl Lang {
+    fn source(self) -> &'static str {
+        match self {
+            Lang::En => include_str!("../messages/en.ftl"),
+            Lang::Fa => include_str!("../messages/fa.ftl"),
+        }
+    }
+
+    /// From `LC_ALL`, `LC_MESSAGES` or `LANG`, the first that is set, as every other program does it.
+    fn from_environment() -> Lang {
+        let locale = (["LC_ALL", "LC_MESSAGES", "LANG"].iter())
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+            .unwrap_or_default();
+        if locale.starts_with("fa") { Lang::Fa } else { Lang::En }
+    }
+}
+
+/// The catalogue of one language.
+pub(crate) struct Messages(FluentBundle<FluentResource>);
+
+impl Messages {
+    /// In the language asked for, else in that of the locale.
+    pub(crate) fn for_user(asked: Option<Lang>) -> Messages {
+        Messages::new(asked.unwrap_or_else(Lang::from_environment))
+    }
+
+    fn new(lang: Lang) -> Messages {
+        let resource = FluentResource::try_new(lang.source().to_owned())
+            .unwrap_or_else(|(_, errors)| panic!("the built-in catalogue is valid: {errors:?}"));
+        let id = if lang == Lang::Fa { "fa" } else { "en" };
+        let mut bundle = FluentBundle::new(vec![id.parse().expect("a language tag")]);
+        bundle.set_use_isolating(lang == Lang::Fa);
+        bundle.add_resource(resource).expect("no message is defined twice");
+        Messages(bundle)
+    }
+
+    /// A message without arguments.
+    pub(crate) fn get(&self, id: &str) -> String {
+        self.with(id, &[])
+    }
+
+    /// A message with its arguments. Numbers are formatted by the caller, so that both languages show the same.
+    pub(crate) fn with(&self, id: &str, values: &[(&str, &dyn std::fmt::Display)]) -> String {
+        let mut args = FluentArgs::new();
+        for (name, value) in values {
+            args.set(*name, FluentValue::from(value.to_string()));
+        }
+        let message = self.0.get_message(id).and_then(|message| message.value());
+        let pattern = message.unwrap_or_else(|| panic!("message `{id}` is in the catalogue"));
+        let mut errors = Vec::new();
+        let text = self.0.format_pattern(pattern, Some(&args), &mut errors).into_owned();
+        debug_assert!(errors.is_empty(), "{id}: {errors:?}");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    /// Message id → the variables it uses.
+    fn entries(lang: Lang) -> BTreeMap<String, BTreeSet<String>> {
+        let mut entries: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut current = String::new();
+        for line in lang.source().lines().filter(|line| !line.starts_with('#')) {
+            if let Some((id, _)) = line.split_once(" =").filter(|_| !line.starts_with(' ')) {
+                current = id.to_owned();
+                entries.entry(current.clone()).or_default();
+            }
+            for part in line.split('$').skip(1) {
+                let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                entries.entry(current.clone()).or_default().insert(name);
+            }
+        }
+        entries
+    }
+
+    #[test]
+    fn every_message_exists_in_both_languages_with_the_same_variables() {
+        let english = entries(Lang::En);
+        assert!(english.len() > 20);
+        assert_eq!(english, entries(Lang::Fa));
+    }
+
+    #[test]
+    fn persian_messages_are_persian_and_keep_numbers_latin() {
+        let text = Messages::new(Lang::Fa).with("sim-starved", &[("share", &"12.5")]);
+        assert!(text.chars().any(|c| ('\u{0600}'..='\u{06FF}').contains(&c)), "{text}");
+        assert!(text.contains("12.5"), "{text}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Files that are written whole or not at all.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// A file that appears under its name only when [`Output::finish`] is called; made early, so that a path that
+/// cannot be written is found before the work and not after it.
+pub(crate) struct Output {
+    path: PathBuf,
+    file: NamedTempFile,
+}
+
+impl Output {
+    pub(crate) fn create(path: &Path) -> io::Result<Output> {
+        if path.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{}` is not a folder", folder.display())));
+        }
+        Ok(Output { path: path.to_owned(), file: tempfile::Builder::new().prefix(".tandem-").tempfile_in(folder)? })
+    }
+
+    pub(crate) fn writer(&mut self) -> impl io::Write + '_ {
+        io::BufWriter::new(&mut self.file)
+    }
+
+    pub(crate) fn finish(self) -> io::Result<PathBuf> {
+        // A temporary file is private; what the user asked for has the usual permissions.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            self.file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        }
+        self.file.persist(&self.path).map_err(|error| error.error)?;
+        Ok(self.path)
+    }
+}

@@ -1,0 +1,15 @@
+//! Progress on stderr, only in a terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar with a message, drawn at most ten times a second; nothing when stderr is not a terminal.
+pub(crate) fn bar(total: u64, visible: bool) -> ProgressBar {
+    let target = if visible { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}").expect("a valid template");
+    bar.set_style(style.progress_chars("━╸ "));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}

@@ -1,0 +1,201 @@
+//! `tandem simulate` (SPEC M8, M9, M11, P2, P9, D11, R8).
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::support::{last_json, run, stderr, stdout, tandem};
+
+const EXAMPLE: &str = "simulate --load 12.3ms±2.1 --preprocess 5.1ms±0.8 --transfer 8.7ms±1.2 --train 123.4ms±5.2 \
+                       --steps 200 --workers 4 --pipeline-depth 2 --clock virtual";
+
+fn number(value: &serde_json::Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("`{key}` is a number: {value}"))
+}
+
+#[test]
+fn the_model_lane_is_busy_and_the_lanes_overlap() {
+    let json = last_json(&run(&format!("{EXAMPLE} --json")));
+    assert!(number(&json, "model_busy") >= 0.99);
+    assert!(number(&json, "overlap") > 0.95);
+    assert!(number(&json, "starved") < 0.01);
+    assert!(
+        number(&json, "wall_s") <= 1.01 * 200.0 * number(&json["stages"][3], "mean_ms") / 1e3 + number(&json, "fill_s")
+    );
+    assert!(number(&json, "ideal_s") <= number(&json, "wall_s") * 1.000001);
+    assert!(number(&json, "serial_s") > 1.2 * number(&json, "wall_s"));
+    assert!((0.0..=1.0).contains(&number(&json, "data_busy")));
+    assert_eq!(json["simulated"], true);
+}
+
+#[test]
+fn without_overlap_the_model_lane_swings() {
+    let json = last_json(&run(&format!("{EXAMPLE} --serial --json")));
+    assert!((0.81..0.84).contains(&number(&json, "model_busy")));
+    assert_eq!(number(&json, "overlap"), 0.0);
+    assert!((0.16..0.19).contains(&number(&json, "starved")));
+}
+
+#[test]
+fn on_the_real_clock_the_engine_really_overlaps() {
+    let arguments = "simulate --load 4ms --preprocess 30ms --transfer 2ms --train 30ms --steps 20 --json";
+    let piped = last_json(&run(arguments));
+    let serial = last_json(&run(&format!("{arguments} --serial")));
+    // A ratio of two runs of the same program; the bound for two equal stages is 2 (here 66/30).
+    assert!(number(&serial, "wall_s") > 1.3 * number(&piped, "wall_s"), "{serial} {piped}");
+    assert_eq!((&piped["clock"], number(&piped, "overlap") > 0.95), (&serde_json::json!("real"), true));
+}
+
+#[test]
+fn the_report_reads_as_shown_in_the_documents() {
+    insta::assert_snapshot!("pipelined", stdout(&run(EXAMPLE)));
+    insta::assert_snapshot!("serial", stdout(&run(&format!("{EXAMPLE} --serial"))));
+    let tuned = "simulate --load 400ms±60 --workers 1 --pipeline-depth 1 --buffer-size 1 --steps 300 --autotune \
+                 --clock virtual";
+    insta::assert_snapshot!("autotune", stdout(&run(tuned)));
+    insta::assert_snapshot!("persian", stdout(&run(&format!("--lang fa {EXAMPLE}"))));
+}
+
+#[test]
+fn the_help_is_grouped_and_has_examples() {
+    insta::assert_snapshot!("help", stdout(&run("simulate --help")));
+}
+
+#[test]
+fn the_language_follows_the_locale_unless_it_is_given() {
+    let with = |locale: &str, arguments: &str| {
+        let mut command = tandem();
+        let output = command.env("LC_ALL", locale).args(arguments.split_whitespace()).output().expect("it starts");
+        stdout(&output).contains("گام")
+    };
+    let quick = "simulate --clock virtual --steps 5";
+    assert!(with("fa_IR.UTF-8", quick));
+    assert!(!with("en_US.UTF-8", quick));
+    assert!(!with("fa_IR.UTF-8", &format!("{quick} --lang en")));
+}
+
+#[test]
+fn the_trace_has_a_lane_per_thread_and_a_colour_per_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.json");
+    let output = run(&format!("{EXAMPLE} --trace {}", path.display()));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let trace: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("written")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let lanes: BTreeMap<u64, &str> = (events.iter())
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| (event["tid"].as_u64().expect("a number"), event["args"]["name"].as_str().expect("a name")))
+        .collect();
+    let names: Vec<&str> = lanes.values().copied().collect();
+    assert_eq!(names[names.len() - 3..], ["data: preprocess", "model: transfer", "main: train"]);
+    assert!(names.iter().filter(|name| name.starts_with("load-")).count() >= 2, "{names:?}");
+
+    let slices: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+    assert_eq!(slices.len(), 4 * 200);
+    // Every batch has one colour in all four lanes, and its neighbour another.
+    let mut colours: BTreeMap<u64, &serde_json::Value> = BTreeMap::new();
+    for slice in &slices {
+        let batch = slice["args"]["batch"].as_u64().expect("a number");
+        assert_eq!(*colours.entry(batch).or_insert(&slice["cname"]), &slice["cname"]);
+    }
+    assert!((1..200).all(|batch| colours[&batch] != colours[&(batch - 1)]));
+    // Within a lane slices do not overlap: each lane is one thread.
+    for lane in lanes.keys() {
+        let mut times: Vec<(f64, f64)> = (slices.iter())
+            .filter(|slice| slice["tid"].as_u64() == Some(*lane))
+            .map(|slice| (number(slice, "ts"), number(slice, "ts") + number(slice, "dur")))
+            .collect();
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 1e-6));
+    }
+    assert!(events.iter().any(|event| event["ph"] == "C" && event["name"] == "queue host"));
+    assert!(trace["traceEvents"][0]["args"]["name"].as_str().is_some_and(|name| name.contains("simulated")));
+}
+
+#[test]
+fn bad_input_is_an_error_with_exit_code_2_and_leaves_nothing_behind() {
+    for (arguments, words) in [
+        ("--steps 0", "0 is not in 1.."),
+        ("--load -5ms", "negative"),
+        ("--load 5", "has no unit"),
+        ("--train 5parsecs", "unknown unit `parsecs`"),
+        ("--train 99999s", "not a sensible duration"),
+        ("--load NaNms", "not a"),
+        ("--pipeline-depth 0", "0 is not in 1.."),
+        ("--buffer-size 0", "0 is not in 1.."),
+        ("--workers -1", "unexpected argument"),
+        ("--fault load:explode@3", "is not a fault"),
+        ("--fault lode:error@3", "unknown stage `lode`"),
+        ("--fault load:error@200", "there are only 200 steps"),
+        ("--stall-timeout 0s", "longer than 0"),
+        ("--serial --autotune", "cannot be used with"),
+        ("--trace /nonexistent/out.json", "cannot write `/nonexistent/out.json`"),
+        ("--frobnicate", "unexpected argument '--frobnicate'"),
+    ] {
+        let output = run(&format!("simulate --clock virtual {arguments}"));
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", stderr(&output));
+        assert!(stderr(&output).contains(words), "{arguments}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{arguments}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = run(&format!("simulate --clock virtual --trace {}", folder.path().display()));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing half-written");
+}
+
+#[test]
+fn a_failing_lane_is_named_and_what_was_done_is_still_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.json");
+    for (fault, words) in [
+        ("preprocess:hang@17", "preprocess, epoch 0 batch 17: no batch arrived for 60.0 s"),
+        ("load:panic@17", "load, epoch 0 batch 17: panicked: simulated panic"),
+        ("transfer:oom@17", "transfer, epoch 0 batch 17: simulated out of memory on device `link`"),
+    ] {
+        let output = run(&format!("{EXAMPLE} --fault {fault} --json --trace {}", path.display()));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+        assert_eq!(last_json(&output)["steps"], 17);
+        assert!(path.exists());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_ends_the_run_and_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.json");
+    let mut child = tandem()
+        .args(["simulate", "--train", "20ms", "--steps", "100000", "--json", "--trace"])
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // Only once the program catches SIGINT does it make sense to send it.
+    let id = child.id().to_string();
+    let catches_interrupts = || {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
+        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & 2 != 0)
+    };
+    while !catches_interrupts() {
+        std::thread::yield_now();
+    }
+    let sent = std::process::Command::new("kill").args(["-INT", &id]).status().expect("kill exists");
+    assert!(sent.success());
+    let mut text = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut text).expect("UTF-8");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let json: serde_json::Value = serde_json::from_str(text.lines().last().expect("a report")).expect("JSON");
+    assert!(json["steps"].as_u64().is_some_and(|steps| steps < 100_000), "{json}");
+    assert!(path.exists(), "the trace is there");
+}
+
+#[test]
+fn output_that_is_not_a_terminal_has_no_control_characters() {
+    let output = run(EXAMPLE);
+    let text = stdout(&output) + &stderr(&output);
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+}
