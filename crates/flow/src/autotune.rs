@@ -69,12 +69,13 @@ impl Autotune {
         self
     }
 
-    /// To be called after each step; looks every sixteen. What is decided is done, noted in the trace, and returned.
+    /// To be called after each step; looks every sixteen. Panics if the flow has no stage of the sink's name. What is decided is done, noted in the trace, and returned.
     pub fn step(&mut self) -> Option<Decision> {
         self.steps += 1;
         if !self.steps.is_multiple_of(STEPS_PER_LOOK) {
             return None;
         }
+        assert!(self.context.stage(&self.sink).is_some(), "no stage is called `{}`", self.sink);
         let now = Look { at: self.context.clock.now(), stages: self.context.stages(), queues: self.context.queues() };
         let seen = self.observe(&now);
         self.before = now;
@@ -116,6 +117,7 @@ impl Autotune {
             Some(QueueView {
                 name: queue.name.clone(),
                 depth: knob.get(),
+                min_depth: *knob.range().start(),
                 max_depth: *knob.range().end(),
                 full_then_empty: queue.full_then_empty > before.map_or(0, |before| before.full_then_empty),
                 item_bytes: queue.high_water_bytes / queue.high_water_items.max(1),

@@ -157,7 +157,8 @@ impl Thread {
         &self.name
     }
 
-    /// Waits for the thread to end; with a `patience`, no longer than that. Returns whether it has ended.
+    /// Waits for the thread to end, by returning or by a panic; with a `patience`, no longer than that. Returns
+    /// whether it has ended.
     pub fn join(mut self, patience: Option<Duration>) -> bool {
         let deadline = patience.map(|patience| self.clock.now() + patience);
         let waker = self.clock.waker();

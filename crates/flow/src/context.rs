@@ -29,7 +29,8 @@ struct Records {
     queues: Mutex<Vec<Arc<QueueMeter>>>,
     /// Threads left behind because their stage never came back.
     abandoned: Mutex<Vec<String>>,
-    stalled: Mutex<bool>,
+    /// When a stall was reported: from then on no thread is waited for without end.
+    stalled_at: Mutex<Option<Duration>>,
 }
 
 impl Context {
@@ -77,13 +78,18 @@ impl Context {
 
     pub(crate) fn add_stage(&self, name: &str) -> Arc<Meter> {
         let meter = Arc::new(Meter::new(name, self.clock.clone(), self.trace.clone()));
-        lock(&self.records.stages).push(meter.clone());
+        // A later flow on the same context takes the place of an earlier one's record of that name.
+        let mut stages = lock(&self.records.stages);
+        stages.retain(|known| known.name != meter.name);
+        stages.push(meter.clone());
         meter
     }
 
-    pub(crate) fn add_queue(&self, name: &str) -> Arc<QueueMeter> {
-        let meter = Arc::new(QueueMeter::new(name, self.clock.now()));
-        lock(&self.records.queues).push(meter.clone());
+    pub(crate) fn add_queue(&self, name: &str, capacity: usize) -> Arc<QueueMeter> {
+        let meter = Arc::new(QueueMeter::new(name, self.clock.now(), capacity));
+        let mut queues = lock(&self.records.queues);
+        queues.retain(|known| known.name != meter.name);
+        queues.push(meter.clone());
         meter
     }
 
@@ -96,15 +102,26 @@ impl Context {
     }
 
     pub(crate) fn set_stalled(&self) {
-        *lock(&self.records.stalled) = true;
+        lock(&self.records.stalled_at).get_or_insert(self.clock.now());
     }
 
-    /// Joins a thread; after a stall no longer than a grace period, because a hung stage never returns.
-    pub(crate) fn join(&self, thread: crate::Thread) {
+    /// How many queues lie before the part that is being added: how far its threads are from the source.
+    pub(crate) fn level(&self) -> u32 {
+        lock(&self.records.queues).len() as u32
+    }
+
+    /// Joins a thread. A stage that hangs never returns, so with a stall timeout the wait ends: that long after an
+    /// ordinary end, shortly after a reported stall. Threads nearer to the sink, which wait for those before them,
+    /// are given a little longer, so that the one that hangs is the one that is named.
+    pub(crate) fn join(&self, thread: crate::Thread, level: u32) {
         const GRACE: Duration = Duration::from_secs(2);
-        let patience = lock(&self.records.stalled).then_some(GRACE);
+        const SLACK: Duration = Duration::from_millis(250);
+        let patience = match (*lock(&self.records.stalled_at), self.stall_timeout) {
+            (Some(stalled_at), _) => Some((stalled_at + GRACE).saturating_sub(self.clock.now())),
+            (None, timeout) => timeout,
+        };
         let name = thread.name().to_owned();
-        if !thread.join(patience) {
+        if !thread.join(patience.map(|patience| patience + SLACK * level)) {
             lock(&self.records.abandoned).push(name);
         }
     }

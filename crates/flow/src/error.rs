@@ -11,7 +11,8 @@ use crate::envelope::Cursor;
 
 type Cause = Box<dyn StdError + Send + Sync>;
 
-/// What a stage returns when a batch cannot be made. Any error converts into it with `?`.
+/// What a stage returns when a batch cannot be made. An error type converts into it with `?`, a boxed error or a
+/// message through [`Fault::new`].
 #[derive(Debug)]
 pub struct Fault {
     /// The cause.

@@ -137,7 +137,11 @@ impl<T: Send + 'static> Iterator for Flow<T> {
             if let Some(reason) = self.context.stop.watch(&waker) {
                 return self.fail(&"flow".into(), None, ErrorKind::Stopped(reason));
             }
-            if let Poll::Ready(item) = self.chain.poll(&waker) {
+            let polled = catch_unwind(AssertUnwindSafe(|| self.chain.poll(&waker))).unwrap_or_else(|payload| {
+                let kind = ErrorKind::Panicked(panic_message(payload));
+                Poll::Ready(Some(Err(Error::new(&"flow".into(), None, kind))))
+            });
+            if let Poll::Ready(item) = polled {
                 match &item {
                     None => self.ended = true,
                     Some(Err(error)) if !error.is_skippable() => self.ended = true,
@@ -155,7 +159,10 @@ impl<T: Send + 'static> Iterator for Flow<T> {
                     return self.fail(&stage, cursor, ErrorKind::Stalled(timeout));
                 }
             }
-            clock.park(deadline);
+            // Looked at again because a stage may have parked, and so used up the wake-up that a stop sent.
+            if self.context.stop.reason().is_none() {
+                clock.park(deadline);
+            }
         }
     }
 }
@@ -180,26 +187,30 @@ impl<T, P> Source<T, P>
 where
     P: FnMut(u64) -> Box<dyn Iterator<Item = T> + Send>,
 {
-    fn next(&mut self) -> Option<(T, Cursor)> {
+    fn next(&mut self) -> Result<Option<(T, Cursor)>, Fault> {
         while self.at.epoch < self.epochs {
             let (plan, epoch, skip) = (&mut self.plan, self.at.epoch, &mut self.skip);
             let batches = self.current.get_or_insert_with(|| {
                 let mut batches = plan(epoch);
                 // Resuming: what was trained already is passed over without being made.
-                for _ in 0..std::mem::take(skip) {
-                    batches.next();
+                if let Some(last) = std::mem::take(skip).checked_sub(1) {
+                    batches.nth(usize::try_from(last).unwrap_or(usize::MAX));
                 }
                 batches
             });
             if let Some(value) = batches.next() {
                 let cursor = self.at;
                 self.at = cursor.next();
-                return Some((value, cursor));
+                return Ok(Some((value, cursor)));
+            }
+            if self.at.batch == 0 {
+                // Going on to the next epoch could go on forever.
+                return Err(Fault::new("the plan has no batch for this epoch").fatal());
             }
             self.current = None;
             self.at = Cursor { epoch: epoch + 1, batch: 0 };
         }
-        None
+        Ok(None)
     }
 }
 
@@ -210,7 +221,12 @@ where
     fn poll(&mut self, _: &Waker) -> Poll<Option<Item<T>>> {
         let next = catch_unwind(AssertUnwindSafe(|| self.next()));
         Poll::Ready(match next {
-            Ok(next) => next.map(|(value, cursor)| Ok(Envelope::new(value, cursor))),
+            Ok(Ok(next)) => next.map(|(value, cursor)| Ok(Envelope::new(value, cursor))),
+            Ok(Err(fault)) => {
+                let at = self.at;
+                self.at.epoch = self.epochs;
+                Some(Err(Error::from_fault(&self.name, at, fault)))
+            }
             Err(payload) => {
                 let at = self.at;
                 self.at.epoch = self.epochs; // nothing more can be said about its order
@@ -355,22 +371,23 @@ where
     R: FnMut(&Error) + Send,
 {
     fn poll(&mut self, waker: &Waker) -> Poll<Option<Item<T>>> {
-        loop {
-            let item = ready!(self.upstream.poll(waker));
-            self.seen += item.is_some() as u64;
-            match item {
-                Some(Err(error)) if error.is_skippable() => {
-                    self.faults += 1;
-                    (self.report)(&error);
-                    if !(self.allow)(self.faults, self.seen) {
-                        let (stage, cursor) = (error.stage.clone(), error.cursor);
-                        let (faults, seen) = (self.faults, self.seen);
-                        let kind = ErrorKind::TooManyFaults { faults, seen, last: error };
-                        return Poll::Ready(Some(Err(Error::new(&stage, cursor, kind))));
-                    }
+        let item = ready!(self.upstream.poll(waker));
+        self.seen += item.is_some() as u64;
+        match item {
+            Some(Err(error)) if error.is_skippable() => {
+                self.faults += 1;
+                (self.report)(&error);
+                if !(self.allow)(self.faults, self.seen) {
+                    let (stage, cursor) = (error.stage.clone(), error.cursor);
+                    let (faults, seen) = (self.faults, self.seen);
+                    let kind = ErrorKind::TooManyFaults { faults, seen, last: error };
+                    return Poll::Ready(Some(Err(Error::new(&stage, cursor, kind))));
                 }
-                item => return Poll::Ready(item),
+                // Skipped: ask again, but let whoever pulls see first whether the run is to end.
+                waker.wake();
+                Poll::Pending
             }
+            item => Poll::Ready(item),
         }
     }
 }

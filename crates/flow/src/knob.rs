@@ -58,6 +58,11 @@ impl Knob {
         state.value
     }
 
+    /// Wakes that thread no more.
+    pub(crate) fn forget(&self, waker: &Waker) {
+        lock(&self.0.state).watchers.forget(waker);
+    }
+
     /// The present value, and a wake-up when it changes.
     pub(crate) fn watch(&self, waker: &Waker) -> usize {
         let mut state = lock(&self.0.state);

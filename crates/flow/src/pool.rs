@@ -31,6 +31,7 @@ pub(crate) struct ParStage<T, U> {
     workers: Knob,
     shared: Arc<Shared<T, U>>,
     threads: Vec<Thread>,
+    level: u32,
     /// The number the next batch from upstream gets.
     next: u64,
     /// The number that goes downstream next.
@@ -83,6 +84,7 @@ impl<T: Send + 'static, U: Send + 'static> ParStage<T, U> {
             workers,
             shared: Arc::new(Shared { work: Box::new(work), meter, state: Mutex::new(state) }),
             threads: Vec::new(),
+            level: context.level(),
             next: 0,
             head: 0,
         }
@@ -185,15 +187,26 @@ impl<T: Send + 'static, U: Send + 'static> Pull<U> for ParStage<T, U> {
                 state.idle.wake_all();
             }
         }
-        self.fill(width.max(1), waker);
+        if width > 0 {
+            self.fill(width, waker);
+        } // else what is in hand is finished first, then the work is done in line
         let item = ready!(self.head_of_line(waker));
         self.timer.served();
+        self.hungry = None; // what passes until the next question is not a wait for input
         self.timer.handed_on(self.context.clock.now());
         Poll::Ready(item)
     }
 }
 
 impl<T, U> Shared<T, U> {
+    /// Drops what waits and what is finished, with their leases.
+    fn clear(&self) {
+        let mut state = lock(&self.state);
+        let taken = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.done));
+        drop(state);
+        drop(taken);
+    }
+
     fn take_job(&self, waker: &Waker, park: impl Fn()) -> Option<(u64, Envelope<T>)> {
         loop {
             {
@@ -205,6 +218,7 @@ impl<T, U> Shared<T, U> {
                     && let Some(job) = state.jobs.pop_front()
                 {
                     state.running += 1;
+                    state.idle.forget(waker);
                     return Some(job);
                 }
                 state.idle.register(waker);
@@ -231,13 +245,12 @@ impl<T, U> Drop for ParStage<T, U> {
             state.closed = true;
             state.idle.wake_all();
         }
+        self.shared.clear(); // a worker may be waiting for the memory of what is finished
         for thread in self.threads.drain(..) {
             thread.wake();
-            self.context.join(thread);
+            self.context.join(thread, self.level);
         }
-        let mut state = lock(&self.shared.state);
-        let (jobs, done) = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.done));
-        drop(state);
-        drop((jobs, done)); // with their leases
+        self.shared.clear();
+        self.workers.forget(&self.context.clock.waker());
     }
 }

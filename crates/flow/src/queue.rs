@@ -59,11 +59,12 @@ struct State<T> {
 impl<T> Queue<T> {
     /// An empty queue whose record appears in `context`.
     pub fn new(context: &Context, name: &str, limits: impl Into<QueueLimits>) -> Queue<T> {
+        let limits = limits.into();
         Queue(Arc::new(Inner {
             clock: context.clock.clone(),
             trace: context.trace.clone(),
-            limits: limits.into(),
-            meter: context.add_queue(name),
+            meter: context.add_queue(name, limits.items.get().max(1)),
+            limits,
             state: Mutex::new(State {
                 items: VecDeque::new(),
                 bytes: 0,

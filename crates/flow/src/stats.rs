@@ -17,7 +17,7 @@ use crate::trace::{Span, Trace};
 /// How many of the last values percentiles are taken from (SPEC R1).
 const WINDOW: usize = 100;
 
-/// A series of measurements: true totals over all, percentiles over the last hundred.
+/// A series of measurements: true totals over all, spread and percentiles over the last hundred (SPEC R1).
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     count: u64,
@@ -25,8 +25,6 @@ pub struct Series {
     mean: f64,
     /// Sum of squared deviations (Welford), which stays exact where a sum of squares does not.
     deviations: f64,
-    min: f64,
-    max: f64,
     last: VecDeque<f64>,
 }
 
@@ -38,8 +36,6 @@ impl Series {
         let delta = value - self.mean;
         self.mean += delta / self.count as f64;
         self.deviations += delta * (value - self.mean);
-        (self.min, self.max) =
-            if self.count == 1 { (value, value) } else { (self.min.min(value), self.max.max(value)) };
         if self.last.len() == WINDOW {
             self.last.pop_front();
         }
@@ -65,6 +61,10 @@ impl Series {
     pub fn summary(&self) -> Summary {
         let mut sorted: Vec<f64> = self.last().collect();
         sorted.sort_by(f64::total_cmp);
+        let count = sorted.len() as f64;
+        let mean = if sorted.is_empty() { 0.0 } else { sorted.iter().sum::<f64>() / count };
+        let deviations: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
+        let std = |deviations: f64, count: f64| if count < 2.0 { 0.0 } else { (deviations / (count - 1.0)).sqrt() };
         // The nearest-rank percentile: a value that really occurred.
         let percentile = |p: f64| match sorted.len() {
             0 => 0.0,
@@ -73,10 +73,12 @@ impl Series {
         Summary {
             count: self.count,
             total: self.total,
-            mean: self.mean,
-            std: if self.count < 2 { 0.0 } else { (self.deviations / (self.count - 1) as f64).sqrt() },
-            min: self.min,
-            max: self.max,
+            overall_mean: self.mean,
+            overall_std: std(self.deviations, self.count as f64),
+            mean,
+            std: std(deviations, count),
+            min: sorted.first().copied().unwrap_or(0.0),
+            max: sorted.last().copied().unwrap_or(0.0),
             p50: percentile(0.50),
             p95: percentile(0.95),
             p99: percentile(0.99),
@@ -91,13 +93,17 @@ pub struct Summary {
     pub count: u64,
     /// Their sum.
     pub total: f64,
-    /// Their mean.
+    /// The mean of all of them.
+    pub overall_mean: f64,
+    /// The standard deviation of all of them.
+    pub overall_std: f64,
+    /// The mean of the last hundred.
     pub mean: f64,
-    /// Their standard deviation.
+    /// The standard deviation of the last hundred.
     pub std: f64,
-    /// The smallest.
+    /// The smallest of the last hundred.
     pub min: f64,
-    /// The largest.
+    /// The largest of the last hundred.
     pub max: f64,
     /// The median of the last hundred.
     pub p50: f64,
@@ -260,14 +266,14 @@ struct QueueMeterState {
 }
 
 impl QueueMeter {
-    pub(crate) fn new(name: &str, now: Duration) -> QueueMeter {
+    pub(crate) fn new(name: &str, now: Duration, capacity: usize) -> QueueMeter {
         let stats = QueueStats {
             name: name.to_owned(),
             pushed: 0,
             popped: 0,
             items: 0,
             bytes: 0,
-            capacity: 0,
+            capacity,
             high_water_items: 0,
             high_water_bytes: 0,
             mean_items: 0.0,
@@ -290,7 +296,9 @@ impl QueueMeter {
     }
 
     pub(crate) fn push_blocked(&self, now: Duration) {
-        lock(&self.state).push_blocked.get_or_insert(now);
+        let mut state = lock(&self.state);
+        state.push_blocked.get_or_insert(now);
+        state.was_full = true; // also when the bytes are what fills it
     }
 
     pub(crate) fn pop_blocked(&self, now: Duration) {
@@ -330,7 +338,7 @@ impl QueueMeterState {
         self.items_seconds += lasted * stats.items as f64;
         if stats.items == 0 {
             stats.empty_s += lasted;
-        } else if stats.items >= stats.capacity {
+        } else if stats.items >= stats.capacity || self.push_blocked.is_some() {
             stats.full_s += lasted;
         }
         if items >= capacity {
@@ -344,5 +352,25 @@ impl QueueMeterState {
         stats.high_water_bytes = stats.high_water_bytes.max(bytes);
         let lived = (self.changed - self.since).as_secs_f64();
         stats.mean_items = if lived > 0.0 { self.items_seconds / lived } else { 0.0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_of_all_and_the_rest_of_the_last_hundred() {
+        let mut series = Series::default();
+        series.add(60.0); // a slow first step must not colour the figures for ever
+        for n in 1..=100 {
+            series.add(f64::from(n));
+        }
+        let summary = series.summary();
+        assert_eq!((summary.count, summary.total), (101, 5110.0));
+        assert_eq!((summary.min, summary.max, summary.mean), (1.0, 100.0, 50.5));
+        assert_eq!((summary.p50, summary.p95, summary.p99), (50.0, 95.0, 99.0));
+        assert!((summary.std - 29.011).abs() < 1e-3 && (summary.overall_mean - 50.594).abs() < 1e-3);
+        assert_eq!(Series::default().summary(), Summary::default());
     }
 }

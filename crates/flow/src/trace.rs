@@ -90,7 +90,10 @@ impl Trace {
 
     /// Puts a message on the time line.
     pub fn note(&self, at: Duration, text: String) {
-        self.event(|| Event::Note { at, text });
+        // Few and telling: the limit, which is there for spans and fills, does not apply.
+        if let Some(buffer) = &self.0 {
+            lock(&buffer.records).events.push(Event::Note { at, text });
+        }
     }
 
     pub(crate) fn span(&self, span: impl FnOnce() -> Span) {

@@ -1,8 +1,8 @@
 //! Pure rules that turn what was measured into knob moves, each with its reason.
 //!
 //! Two rules, after the one that keeps memory in bounds: widen the slowest stage until it is faster than the step
-//! of the sink; deepen a queue only when it was seen full and later empty, which is what jitter does. Every move is
-//! checked at the next look: one that brought nothing is taken back and not tried again.
+//! of the sink; deepen a queue only when it was seen full and later empty, which is what jitter does. A wider stage is
+//! checked at the next look: if it is not faster, the move is taken back and not tried again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +60,9 @@ pub struct QueueView {
     pub name: String,
     /// Its capacity in batches.
     pub depth: usize,
-    /// The most that `depth` may become.
+    /// The least and the most that `depth` may become.
+    pub min_depth: usize,
+    /// See `min_depth`.
     pub max_depth: usize,
     /// It was full and later empty.
     pub full_then_empty: bool,
@@ -110,11 +112,20 @@ impl fmt::Display for Decision {
 /// Remembers what was tried.
 #[derive(Clone, Debug, Default)]
 pub struct Tuner {
-    /// The stage that was widened at the last look, with its width and pace before.
-    trial: Option<(String, usize, f64)>,
+    /// The widening that is to be judged at the next look.
+    trial: Option<Trial>,
     /// Stages that more width does not help, with the reason.
     exhausted: BTreeMap<String, String>,
     last_rest: Option<String>,
+}
+
+/// A stage as it was before it was widened.
+#[derive(Clone, Debug)]
+struct Trial {
+    name: String,
+    width: usize,
+    interval_ms: f64,
+    pace_ms: f64,
 }
 
 impl Tuner {
@@ -151,10 +162,14 @@ impl Tuner {
 
     /// Takes back a move that brought nothing.
     fn review(&mut self, seen: &Observation) -> Option<Decision> {
-        let (name, width_before, pace_before) = self.trial.take()?;
+        let Trial { name, width: width_before, interval_ms, pace_ms: pace_before } = self.trial.take()?;
         let stage = seen.stages.iter().find(|stage| stage.name == name)?;
-        let fast_enough = stage.interval_ms() <= seen.step_ms && seen.starved <= STARVED;
-        if fast_enough || stage.pace_ms <= pace_before * (1.0 - WORTHWHILE) {
+        // With cores to spare, twice the workers halve the interval; half of that gain is enough to believe it. The
+        // pace is bounded by the neighbours too, so it can acquit the move but not condemn it.
+        let ideal_gain = 1.0 - width_before.max(1) as f64 / stage.width.max(1) as f64;
+        let faster = stage.interval_ms() <= interval_ms * (1.0 - 0.5 * ideal_gain);
+        let fast_enough = stage.interval_ms() <= seen.step_ms * MARGIN;
+        if faster || fast_enough || stage.pace_ms <= pace_before * (1.0 - WORTHWHILE) {
             return None;
         }
         let reason = format!(
@@ -174,7 +189,12 @@ impl Tuner {
         // As many as the ratio asks for, but at most twice as many at a time: a guess is checked before the next.
         let wanted = (stage.busy_ms / (seen.step_ms * MARGIN).max(1e-6)).ceil() as usize;
         let to = wanted.clamp(stage.width + 1, (2 * stage.width).max(1)).min(stage.max_width).max(stage.width + 1);
-        self.trial = Some((stage.name.clone(), stage.width, stage.pace_ms));
+        self.trial = Some(Trial {
+            name: stage.name.clone(),
+            width: stage.width,
+            interval_ms: stage.interval_ms(),
+            pace_ms: stage.pace_ms,
+        });
         Some(Decision {
             knob: stage.name.clone(),
             from: stage.width,
@@ -227,12 +247,12 @@ fn give_back(seen: &Observation) -> Option<Decision> {
         return None;
     }
     let queue = (seen.queues.iter())
-        .filter(|queue| queue.depth > 1)
+        .filter(|queue| queue.depth > queue.min_depth.max(1))
         .max_by_key(|queue| queue.depth.saturating_mul(queue.item_bytes.max(1)))?;
     Some(Decision {
         knob: queue.name.clone(),
         from: queue.depth,
-        to: queue.depth / 2,
+        to: (queue.depth / 2).max(queue.min_depth).max(1),
         reason: format!(
             "memory: the queues may hold {:.1} MB and {:.1} MB are in use, the limit is {:.1} MB",
             megabytes(planned),
@@ -272,7 +292,7 @@ mod tests {
     }
 
     fn queue(name: &str, depth: usize, full_then_empty: bool, item_bytes: usize) -> QueueView {
-        QueueView { name: name.into(), depth, max_depth: 64, full_then_empty, item_bytes }
+        QueueView { name: name.into(), depth, min_depth: 1, max_depth: 64, full_then_empty, item_bytes }
     }
 
     fn moved(decision: Option<Decision>) -> (String, usize, usize) {
@@ -350,5 +370,28 @@ mod tests {
         };
         assert_eq!(moved(Tuner::new().decide(&seen(16, 0))), ("host".into(), 16, 8));
         assert_eq!(moved(Tuner::new().decide(&seen(3, 600))), ("host".into(), 3, 1));
+    }
+
+    #[test]
+    fn a_move_that_a_slow_neighbour_hides_is_not_taken_back() {
+        // Two stages of 102 and 100 ms before a step of 50: the pace hardly changes until both are wider.
+        let seen = |a: usize, b: usize, pace| {
+            let mut stages = vec![stage("a", 102.0, a, 8), stage("b", 100.0, b, 8)];
+            stages.iter_mut().for_each(|stage| stage.pace_ms = pace);
+            Observation { step_ms: 50.0, starved: 0.5, stages, ..Default::default() }
+        };
+        let mut tuner = Tuner::new();
+        assert_eq!(moved(tuner.decide(&seen(1, 1, 102.0))), ("a".into(), 1, 2));
+        assert_eq!(moved(tuner.decide(&seen(2, 1, 100.0))), ("b".into(), 1, 2));
+        assert_eq!(moved(tuner.decide(&seen(2, 2, 51.0))), ("a".into(), 2, 3));
+    }
+
+    #[test]
+    fn a_queue_at_its_least_depth_is_left_alone() {
+        let mut small = queue("host", 2, true, 100);
+        small.min_depth = 2;
+        let memory = Some(MemoryView { limit_bytes: 150, used_bytes: 0 });
+        let seen = Observation { step_ms: 10.0, starved: 0.0, queues: vec![small], memory, ..Default::default() };
+        assert!(!Tuner::new().decide(&seen).expect("a reason").is_move());
     }
 }

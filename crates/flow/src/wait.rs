@@ -41,6 +41,10 @@ impl WaitSet {
         }
     }
 
+    pub(crate) fn forget(&mut self, waker: &Waker) {
+        self.0.retain(|known| !known.is_same(waker));
+    }
+
     pub(crate) fn wake_all(&mut self) {
         for waker in self.0.drain(..) {
             waker.wake();

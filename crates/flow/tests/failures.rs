@@ -274,3 +274,90 @@ fn a_faults_latency_does_not_depend_on_the_batches_behind_it() {
     assert!(outcome(flow).1.is_some());
     assert!(context.clock.now() <= Duration::from_millis(60), "{:?}", context.clock.now());
 }
+
+#[test]
+fn a_hung_worker_does_not_keep_a_failed_flow_from_ending() {
+    // The consumer hears of batch 1 while another worker hangs on batch 2; leaving must not wait for that one.
+    let context = Context::new(Clock::virtual_time()).with_stall_timeout(Duration::from_secs(5));
+    let (clock, stop) = (context.clock.clone(), context.stop.clone());
+    let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..9u64)
+        .par_stage("load", &Knob::fixed("workers", 3), move |n| match n {
+            1 => Err(Fault::new("bad").fatal()),
+            2 => {
+                stop.wait(&clock);
+                Ok(n)
+            }
+            _ => Ok(n),
+        })
+        .prefetch("host", &Knob::fixed("depth", 2));
+    let (values, error) = outcome(flow);
+    assert_eq!((values, error.expect("the fault").cursor), (vec![0], at(1)));
+    let abandoned = context.abandoned();
+    assert!(abandoned.len() == 1 && abandoned[0].starts_with("load-"), "the one that hangs: {abandoned:?}");
+    context.stop.request("the test is over");
+}
+
+#[test]
+fn leaving_frees_finished_batches_for_a_worker_that_waits_for_their_memory() {
+    let context = Context::new(Clock::virtual_time());
+    let memory = Budget::new("pinned", 3, Oversize::Refuse);
+    let (clock, shared) = (context.clock.clone(), memory.clone());
+    let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..9u64)
+        .par_stage("load", &Knob::fixed("workers", 2), move |_| Ok(shared.lease(&clock, 1)?))
+        .prefetch("host", &Knob::fixed("depth", 2));
+    assert_eq!(flow.take(1).filter(Result::is_ok).count(), 1);
+    assert_eq!(memory.used_bytes(), 0);
+}
+
+#[test]
+fn a_panic_in_a_closure_that_is_not_a_stage_is_an_error_too() {
+    for depth in [0, 2] {
+        let context = Context::new(Clock::virtual_time());
+        let budget = Budget::new("host", 10, Oversize::Alone);
+        let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..9u64)
+            .lease(&budget, |&n| if n == 3 { panic!("no size") } else { 1 })
+            .prefetch("host", &Knob::fixed("depth", depth));
+        let (values, error) = outcome(flow);
+        assert_eq!(values, [0, 1, 2]);
+        assert!(matches!(&error.expect("a panic").kind, ErrorKind::Panicked(words) if words == "no size"));
+    }
+}
+
+#[test]
+fn an_endless_plan_without_batches_is_an_error() {
+    let context = Context::new(Clock::virtual_time());
+    let flow = Flow::source(&context, "plan", Cursor::START, u64::MAX, |_| 0..0u64);
+    assert!(matches!(outcome(flow).1.expect("an error").kind, ErrorKind::Fatal(_)));
+}
+
+#[test]
+fn a_stop_ends_a_flow_that_only_skips() {
+    let context = Context::new(Clock::virtual_time());
+    let stop = context.stop.clone();
+    let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..u64::MAX)
+        .stage("load", move |n| {
+            if n == 1000 {
+                stop.request("enough");
+            }
+            Err::<u64, _>(Fault::new("bad"))
+        })
+        .tolerate(|_, _| true, |_| {});
+    assert!(matches!(outcome(flow).1.expect("a stop").kind, ErrorKind::Stopped(_)));
+}
+
+#[test]
+fn workers_turned_to_zero_and_back_lose_nothing() {
+    let context = Context::new(Clock::virtual_time());
+    let workers = Knob::new("workers", 3, 0..=3);
+    let clock = context.clock.clone();
+    let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..60u64).par_stage("load", &workers, move |n| {
+        clock.sleep(Duration::from_millis(1 + n % 3));
+        Ok(n)
+    });
+    let mut seen = Vec::new();
+    for item in flow {
+        seen.push(item.expect("no stage fails").value);
+        workers.set([3, 0, 2, 0, 1][seen.len() / 10 % 5]);
+    }
+    assert_eq!(seen, (0..60).collect::<Vec<_>>());
+}

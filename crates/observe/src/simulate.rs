@@ -171,6 +171,8 @@ pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: 
     let mut error = None;
     for (done, item) in (1..).zip(flow) {
         if let Err(failure) = item {
+            // A lane that hangs meanwhile must not keep the others from ending.
+            context.stop.request("another lane failed");
             error = Some(failure);
             break;
         }
@@ -195,7 +197,7 @@ fn evaluate(
     let window = (fill, end);
     let lane = |stage: usize| busy(&union(&spans, &STAGES[stage..=stage]), window);
     let stats: Vec<StageStats> = STAGES.iter().filter_map(|name| context.stage(name)).collect();
-    let means: f64 = stats.iter().map(|stage| stage.busy.mean).sum();
+    let means: f64 = stats.iter().map(|stage| stage.busy.overall_mean).sum();
     let total = |summary: &Summary| summary.total;
     let slowest = (stats.iter())
         .map(|stage| {
@@ -223,10 +225,10 @@ fn evaluate(
         stages: (stats.into_iter())
             .map(|stats| StageReport {
                 name: stats.name.clone(),
-                mean_ms: 1e3 * stats.busy.mean,
-                std_ms: 1e3 * stats.busy.std,
+                mean_ms: 1e3 * stats.busy.overall_mean,
+                std_ms: 1e3 * stats.busy.overall_std,
                 p95_ms: 1e3 * stats.busy.p95,
-                share: if means > 0.0 { stats.busy.mean / means } else { 0.0 },
+                share: if means > 0.0 { stats.busy.overall_mean / means } else { 0.0 },
                 stats,
             })
             .collect(),
@@ -395,10 +397,11 @@ mod tests {
             ("load:panic@17", "simulated panic of host in load"),
             ("transfer:oom@17", "simulated out of memory on device `link`"),
             ("preprocess:hang@17", "no batch arrived for 60.0 s"),
+            ("load:error@17 load:hang@18", "simulated error of device `host`"),
         ] {
-            let plan: FaultPlan = fault.parse().expect("valid");
-            let stage = plan.stage.clone();
-            let simulation = Simulation { faults: vec![plan], ..example() };
+            let faults: Vec<FaultPlan> = fault.split(' ').map(|fault| fault.parse().expect("valid")).collect();
+            let stage = faults[0].stage.clone();
+            let simulation = Simulation { faults, ..example() };
             let run = simulate(&simulation, Clock::virtual_time(), Stop::new(), |_| {});
             let error = run.error.expect("a planned fault");
             assert_eq!((run.outcome.steps, &*error.stage), (17, stage.as_str()), "{error}");

@@ -11,6 +11,8 @@ use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::messages::Messages;
 use crate::ui::{output::Output, progress, table::Table};
 
+/// A megabyte, as it is written on the package.
+const MB: usize = 1_000_000;
 /// Columns of the lanes' picture: fits a terminal of 80 with its labels.
 const STRIP: usize = 60;
 /// Steps shown in it.
@@ -74,8 +76,8 @@ fn settings(args: &SimulateArgs) -> Result<Simulation, Failure> {
         cores: args.cores as usize,
         buffer: args.buffer_size as usize,
         depth: args.pipeline_depth as usize,
-        batch_bytes: (args.batch_mb as usize) << 20,
-        memory_limit: (args.memory_limit as usize) << 20,
+        batch_bytes: args.batch_mb as usize * MB,
+        memory_limit: args.memory_limit as usize * MB,
         autotune: args.autotune && !args.no_autotune,
         seed: args.seed,
         faults: args.fault.clone(),
@@ -166,8 +168,8 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
             ]);
         }
         line(table.render().trim_end().to_owned());
-        let memory = format!("{:.0}", outcome.memory_high_water_bytes as f64 / (1 << 20) as f64);
-        let limit = simulation.memory_limit >> 20;
+        let memory = format!("{:.0}", outcome.memory_high_water_bytes as f64 / MB as f64);
+        let limit = simulation.memory_limit / MB;
         line(format!("  {}", messages.with("sim-memory", &[("used", &memory), ("limit", &limit)])));
     }
 

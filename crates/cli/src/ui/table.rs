@@ -35,7 +35,7 @@ impl Table {
 /// Cells that a text takes: marks that join or isolate take none.
 fn width(text: &str) -> usize {
     text.chars()
-        .filter(|c| !matches!(c, '\u{200B}'..='\u{200F}' | '\u{2066}'..='\u{2069}' | '\u{064B}'..='\u{0652}'))
+        .filter(|c| !matches!(c, '\u{200B}'..='\u{200F}' | '\u{2066}'..='\u{2069}' | '\u{064B}'..='\u{0655}'))
         .count()
 }
 

@@ -1,0 +1,313 @@
+//! Any audio file to mono samples, and its length without decoding it where the format allows.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+
+use symphonia::core::codecs::audio::AudioDecoderOptions;
+use symphonia::core::errors::Error as SymphoniaError;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::io::MediaSourceStream;
+use symphonia::core::meta::MetadataOptions;
+
+use crate::wav;
+
+/// Enough for every header seen in the wild; WAV files with more before the data are read whole.
+const HEADER_BYTES: usize = 4096;
+/// Speech clips are short; a file beyond this is a mistake that should not fill the memory.
+const LARGEST_FILE: u64 = 1 << 30;
+
+/// What is known about a clip without its samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Samples per second.
+    pub rate: u32,
+    /// Channels in the file (they are averaged to one).
+    pub channels: u16,
+    /// Samples per channel.
+    pub samples: u64,
+}
+
+impl Shape {
+    /// Its duration.
+    pub fn seconds(&self) -> f64 {
+        self.samples as f64 / f64::from(self.rate)
+    }
+
+    /// How many samples it has after resampling to `rate`.
+    pub fn samples_at(&self, rate: u32) -> u64 {
+        if rate == self.rate { self.samples } else { (self.samples * u64::from(rate)).div_ceil(u64::from(self.rate)) }
+    }
+}
+
+/// What a file really is, whatever its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// RIFF WAVE.
+    Wav,
+    /// FLAC.
+    Flac,
+    /// Ogg (Vorbis).
+    Ogg,
+    /// MPEG audio.
+    Mp3,
+}
+
+impl Container {
+    /// From the first bytes.
+    pub fn of(bytes: &[u8]) -> Option<Container> {
+        match bytes {
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Container::Wav),
+            [b'f', b'L', b'a', b'C', ..] => Some(Container::Flac),
+            [b'O', b'g', b'g', b'S', ..] => Some(Container::Ogg),
+            [b'I', b'D', b'3', ..] => Some(Container::Mp3),
+            [0xFF, b, ..] if b & 0xE0 == 0xE0 && b & 0x06 != 0 => Some(Container::Mp3),
+            _ => None,
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Container::Wav => "wav",
+            Container::Flac => "flac",
+            Container::Ogg => "ogg",
+            Container::Mp3 => "mp3",
+        }
+    }
+}
+
+/// Why a file gives no usable samples.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AudioError {
+    /// It cannot be opened or read.
+    Io(io::Error),
+    /// It is a folder, a pipe or a device.
+    NotAFile,
+    /// Zero bytes.
+    ZeroBytes,
+    /// Larger than a clip can be.
+    TooLarge(u64),
+    /// Neither WAV, FLAC, OGG nor MP3.
+    NotAudio,
+    /// A header, but no samples.
+    Empty,
+    /// The header promises more than the file holds.
+    Truncated {
+        /// How many bytes are missing, if the header says it.
+        missing: Option<u64>,
+    },
+    /// The file contradicts its format.
+    Malformed(&'static str),
+    /// The header is longer than what was read.
+    HeaderTooLong,
+    /// A sample rate that is none.
+    Rate(u32),
+    /// A WAV encoding that is not supported.
+    Encoding {
+        /// The format tag.
+        tag: u16,
+        /// Bits per sample.
+        bits: u16,
+    },
+    /// The decoder's own words.
+    Decoder(String),
+    /// The samples are unusable.
+    Samples(SampleFault),
+}
+
+/// What makes samples unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleFault {
+    /// NaN or infinite, first at this sample.
+    NotFinite(usize),
+}
+
+impl fmt::Display for AudioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AudioError::Io(error) => write!(f, "{error}"),
+            AudioError::NotAFile => write!(f, "not a regular file"),
+            AudioError::ZeroBytes => write!(f, "zero bytes"),
+            AudioError::TooLarge(bytes) => write!(f, "{bytes} bytes, too large for a clip"),
+            AudioError::NotAudio => write!(f, "not a WAV, FLAC, OGG or MP3 file"),
+            AudioError::Empty => write!(f, "no samples"),
+            AudioError::Truncated { missing: Some(bytes) } => write!(f, "truncated, {bytes} bytes are missing"),
+            AudioError::Truncated { missing: None } => write!(f, "truncated"),
+            AudioError::Malformed(what) => write!(f, "malformed: {what}"),
+            AudioError::HeaderTooLong => write!(f, "malformed: no data chunk in sight"),
+            AudioError::Rate(rate) => write!(f, "impossible sample rate {rate}"),
+            AudioError::Encoding { tag, bits } => {
+                write!(f, "unsupported WAV encoding (format tag {tag}, {bits} bits)")
+            }
+            AudioError::Decoder(message) => write!(f, "{message}"),
+            AudioError::Samples(SampleFault::NotFinite(at)) => write!(f, "sample {at} is not a finite number"),
+        }
+    }
+}
+
+impl std::error::Error for AudioError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AudioError::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for AudioError {
+    fn from(error: io::Error) -> Self {
+        AudioError::Io(error)
+    }
+}
+
+/// Opens a regular file. A pipe would block and a folder would give a confusing error, so both are refused first.
+fn open(path: &Path) -> Result<(File, u64), AudioError> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(AudioError::NotAFile);
+    }
+    match metadata.len() {
+        0 => Err(AudioError::ZeroBytes),
+        len if len > LARGEST_FILE => Err(AudioError::TooLarge(len)),
+        len => Ok((File::open(path)?, len)),
+    }
+}
+
+/// A clip's shape. WAV, FLAC and most OGG and MP3 files say it in their headers; what does not is decoded.
+pub fn probe(path: &Path) -> Result<Shape, AudioError> {
+    let (mut file, len) = open(path)?;
+    let mut head = vec![0; HEADER_BYTES.min(len as usize)];
+    file.read_exact(&mut head)?;
+    match Container::of(&head).ok_or(AudioError::NotAudio)? {
+        Container::Wav => match wav::header(&head, len as usize) {
+            Ok(header) => Ok(header.shape()),
+            Err(AudioError::HeaderTooLong | AudioError::Truncated { missing: None }) if len > HEADER_BYTES as u64 => {
+                Ok(wav::header(&std::fs::read(path)?, len as usize)?.shape())
+            }
+            Err(error) => Err(error),
+        },
+        Container::Flac => match flac_shape(&head) {
+            Some(shape) => Ok(shape),
+            None => Decoder::new().decode(path, &mut Vec::new()),
+        },
+        // Their headers count encoder padding or are missing: only decoding tells the true length.
+        Container::Ogg | Container::Mp3 => Decoder::new().decode(path, &mut Vec::new()),
+    }
+}
+
+/// From the STREAMINFO block, which is always first.
+fn flac_shape(head: &[u8]) -> Option<Shape> {
+    let info = head.get(8..42)?;
+    if head[4] & 0x7F != 0 {
+        return None;
+    }
+    let packed = u64::from_be_bytes(info[10..18].try_into().ok()?);
+    let (rate, samples) = ((packed >> 44) as u32, packed & 0xF_FFFF_FFFF);
+    let channels = ((packed >> 41) & 7) as u16 + 1;
+    (rate > 0 && samples > 0).then_some(Shape { rate, channels, samples })
+}
+
+/// Decodes files; keeps its buffers for the next one.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    interleaved: Vec<f32>,
+}
+
+impl Decoder {
+    /// With empty buffers.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Appends the mono samples of a file to `out`, at the file's own rate.
+    pub fn decode(&mut self, path: &Path, out: &mut Vec<f32>) -> Result<Shape, AudioError> {
+        let (mut file, len) = open(path)?;
+        self.bytes.clear();
+        self.bytes.reserve(len as usize + 1);
+        file.read_to_end(&mut self.bytes)?;
+        let start = out.len();
+        let shape = match Container::of(&self.bytes).ok_or(AudioError::NotAudio)? {
+            Container::Wav => wav::parse_wav(&self.bytes, out)?,
+            container => self.with_symphonia(container, out)?,
+        };
+        // One pass that the compiler vectorises: a NaN or an infinity makes the sum of zeros a NaN.
+        let clean = out[start..].iter().fold(0.0f32, |sum, sample| sum + sample * 0.0);
+        if clean != 0.0 || clean.is_nan() {
+            let at = out[start..].iter().position(|sample| !sample.is_finite()).unwrap_or(0);
+            return Err(AudioError::Samples(SampleFault::NotFinite(at)));
+        }
+        Ok(shape)
+    }
+
+    fn with_symphonia(&mut self, container: Container, out: &mut Vec<f32>) -> Result<Shape, AudioError> {
+        let flac = if container == Container::Flac { flac_shape(&self.bytes) } else { None };
+        let source = Cursor::new(std::mem::take(&mut self.bytes));
+        let stream = MediaSourceStream::new(Box::new(source), Default::default());
+        let mut hint = Hint::new();
+        hint.with_extension(container.extension());
+        let mut format = symphonia::default::get_probe()
+            .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
+            .map_err(decoder_error)?;
+        let start = out.len();
+        let (rate, channels) = self.decode_track(&mut *format, out)?;
+        let samples = (out.len() - start) as u64;
+        match flac {
+            _ if samples == 0 => Err(AudioError::Empty),
+            // The stream's own count tells of a cut that the last whole frame hides.
+            Some(promised) if samples < promised.samples => Err(AudioError::Truncated { missing: None }),
+            _ => Ok(Shape { rate, channels, samples }),
+        }
+    }
+
+    fn decode_track(&mut self, format: &mut dyn FormatReader, out: &mut Vec<f32>) -> Result<(u32, u16), AudioError> {
+        let no_track = || AudioError::Decoder("no audio track".to_owned());
+        let track = format.default_track(TrackType::Audio).ok_or_else(no_track)?;
+        let (id, padding) = (track.id, (track.delay.unwrap_or(0), track.padding.unwrap_or(0)));
+        let parameters = track.codec_params.as_ref().and_then(|params| params.audio()).ok_or_else(no_track)?;
+        let mut decoder = symphonia::default::get_codecs()
+            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+            .map_err(decoder_error)?;
+        let mut spec = None;
+        let start = out.len();
+        loop {
+            let packet = match format.next_packet() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break,
+                Err(SymphoniaError::IoError(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(AudioError::Truncated { missing: None });
+                }
+                Err(error) => return Err(decoder_error(error)),
+            };
+            if packet.track_id != id {
+                continue;
+            }
+            let decoded = decoder.decode(&packet).map_err(decoder_error)?;
+            let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
+            if *spec.get_or_insert((rate, channels as u16)) != (rate, channels as u16) || channels == 0 {
+                return Err(AudioError::Malformed("the rate or the channels change within the file"));
+            }
+            decoded.copy_to_vec_interleaved(&mut self.interleaved);
+            if channels == 1 {
+                out.extend_from_slice(&self.interleaved);
+            } else {
+                let scale = 1.0 / channels as f32;
+                out.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
+            }
+        }
+        let _ = (padding, start);
+        spec.ok_or(AudioError::Empty)
+    }
+}
+
+fn decoder_error(error: SymphoniaError) -> AudioError {
+    match error {
+        SymphoniaError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            AudioError::Truncated { missing: None }
+        }
+        error => AudioError::Decoder(error.to_string()),
+    }
+}

@@ -1,0 +1,37 @@
+//! Speech audio: decoding, resampling, log-mel, Griffin-Lim. Pure functions on samples, buffers reused.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `wav.rs` | WAV: a header parser of our own, PCM and float straight to `f32`, damage named |
+//! | `decode.rs` | any file to mono samples: WAV by `wav.rs`; FLAC, MP3 and OGG by symphonia; lengths from headers |
+//! | `resample.rs` | to another rate, whole clips |
+//! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
+//! | `wide.rs` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
+//! | `invert.rs` | log-mel back to samples: non-negative inverse and Griffin-Lim (it sounds metallic) |
+//! | `write.rs` | samples to a 16-bit WAV file |
+//!
+//! ```
+//! use tandem_audio::{LogMel, MelSettings};
+//!
+//! let settings = MelSettings::default();
+//! let mut log_mel = LogMel::new(&settings)?;
+//! let tone: Vec<f32> = (0..22_050).map(|n| (n as f32 * 0.1).sin()).collect();
+//! let mel = log_mel.compute(&tone);
+//! assert_eq!(mel.len(), settings.n_mels * settings.frames(tone.len()));
+//! # Ok::<(), tandem_audio::SettingsError>(())
+//! ```
+
+mod decode;
+mod invert;
+mod mel;
+mod resample;
+mod wav;
+mod wide;
+mod write;
+
+pub use decode::{AudioError, Container, Decoder, SampleFault, Shape, probe};
+pub use invert::GriffinLim;
+pub use mel::{LogMel, MelSettings, Padding, SettingsError, mel_filters};
+pub use resample::Resampler;
+pub use wav::parse_wav;
+pub use write::write_wav;

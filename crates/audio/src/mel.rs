@@ -1,0 +1,342 @@
+//! Samples to log-mel frames, equal to librosa's.
+
+use std::fmt;
+use std::sync::Arc;
+
+use realfft::num_complex::Complex32;
+use realfft::{RealFftPlanner, RealToComplex};
+use serde::{Deserialize, Serialize};
+
+use crate::wide::{Scratch, Wide};
+
+/// What a mel spectrogram is made of. The defaults are those of most English voices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MelSettings {
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// Length of a transform.
+    pub n_fft: usize,
+    /// Samples between two frames.
+    pub hop_length: usize,
+    /// Length of the Hann window, centred in the transform.
+    pub win_length: usize,
+    /// Number of mel filters.
+    pub n_mels: usize,
+    /// Lowest frequency.
+    pub fmin: f32,
+    /// Highest frequency.
+    pub fmax: f32,
+    /// Squares the magnitudes before the filters.
+    pub power: bool,
+    /// Values below this count as this before the logarithm.
+    pub floor: f32,
+    /// What lies beyond the ends of a clip.
+    pub padding: Padding,
+}
+
+/// What lies beyond the ends of a clip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Padding {
+    /// Its mirror image.
+    Reflect,
+    /// Silence.
+    Zero,
+}
+
+impl Default for MelSettings {
+    fn default() -> Self {
+        MelSettings {
+            sample_rate: 22_050,
+            n_fft: 1024,
+            hop_length: 256,
+            win_length: 1024,
+            n_mels: 80,
+            fmin: 0.0,
+            fmax: 8000.0,
+            power: false,
+            floor: 1e-5,
+            padding: Padding::Reflect,
+        }
+    }
+}
+
+impl MelSettings {
+    /// Frames of a clip of this many samples.
+    pub fn frames(&self, samples: usize) -> usize {
+        1 + samples / self.hop_length
+    }
+
+    /// Samples that a clip's buffer must have room for before the clip (see [`LogMel::compute_into`]).
+    pub fn padding_samples(&self) -> usize {
+        self.n_fft / 2
+    }
+
+    fn check(&self) -> Result<(), SettingsError> {
+        let fail = |what| Err(SettingsError(what));
+        if self.sample_rate == 0 || self.hop_length == 0 || self.n_mels == 0 {
+            return fail("sample_rate, hop_length and n_mels must be at least 1");
+        }
+        if self.n_fft < 16 || self.n_fft % 2 == 1 || self.n_fft > 1 << 20 {
+            return fail("n_fft must be even and from 16 to 1048576");
+        }
+        if self.win_length == 0 || self.win_length > self.n_fft {
+            return fail("win_length must be from 1 to n_fft");
+        }
+        if !(self.fmin >= 0.0 && self.fmin < self.fmax && self.fmax <= self.sample_rate as f32 / 2.0) {
+            return fail("0 <= fmin < fmax <= sample_rate / 2 must hold");
+        }
+        if !(self.floor.is_normal() && self.floor > 0.0) {
+            return fail("floor must be a positive number");
+        }
+        Ok(())
+    }
+}
+
+/// Settings that contradict themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettingsError(&'static str);
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// Triangular filters on Slaney's mel scale with Slaney's normalisation (librosa's default): for each, its first
+/// bin and its weights.
+pub fn mel_filters(settings: &MelSettings) -> Vec<(usize, Vec<f32>)> {
+    // Linear below 1 kHz, logarithmic above.
+    const LINEAR: f64 = 200.0 / 3.0;
+    const KNEE_HZ: f64 = 1000.0;
+    const KNEE_MEL: f64 = KNEE_HZ / LINEAR;
+    let log_step = 6.4f64.ln() / 27.0;
+    let to_mel = |hz: f64| if hz < KNEE_HZ { hz / LINEAR } else { KNEE_MEL + (hz / KNEE_HZ).ln() / log_step };
+    let to_hz = |mel: f64| if mel < KNEE_MEL { mel * LINEAR } else { KNEE_HZ * ((mel - KNEE_MEL) * log_step).exp() };
+    let (low, high) = (to_mel(f64::from(settings.fmin)), to_mel(f64::from(settings.fmax)));
+    let edges: Vec<f64> =
+        (0..settings.n_mels + 2).map(|n| to_hz(low + (high - low) * n as f64 / (settings.n_mels + 1) as f64)).collect();
+    let bin_hz = f64::from(settings.sample_rate) / settings.n_fft as f64;
+    edges
+        .windows(3)
+        .map(|edge| {
+            let weight = |bin: usize| {
+                let hz = bin as f64 * bin_hz;
+                let up = (hz - edge[0]) / (edge[1] - edge[0]);
+                let down = (edge[2] - hz) / (edge[2] - edge[1]);
+                (up.min(down).max(0.0) * 2.0 / (edge[2] - edge[0])) as f32
+            };
+            let weights: Vec<f32> = (0..=settings.n_fft / 2).map(weight).collect();
+            // A filter narrower than a bin may be empty.
+            let first = weights.iter().position(|&w| w > 0.0).unwrap_or(0);
+            let last = weights.iter().rposition(|&w| w > 0.0).map_or(first, |last| last + 1);
+            (first, weights[first..last].to_vec())
+        })
+        .collect()
+}
+
+/// The periodic Hann window, centred in `n_fft` samples.
+pub(crate) fn window(settings: &MelSettings) -> Vec<f32> {
+    let mut window = vec![0.0; settings.n_fft];
+    let start = (settings.n_fft - settings.win_length) / 2;
+    for (n, value) in window[start..start + settings.win_length].iter_mut().enumerate() {
+        let phase = std::f64::consts::TAU * n as f64 / settings.win_length as f64;
+        *value = (0.5 - 0.5 * phase.cos()) as f32;
+    }
+    window
+}
+
+/// Computes log-mel spectrograms of one kind. Keeps its buffers: make one for each thread.
+pub struct LogMel {
+    settings: MelSettings,
+    transform: Transform,
+    padded: Vec<f32>,
+}
+
+enum Transform {
+    /// Lengths that are powers of two.
+    Wide { wide: Arc<Wide>, scratch: Scratch },
+    /// All others.
+    Any { fft: Arc<dyn RealToComplex<f32>>, window: Vec<f32>, filters: Vec<(usize, Vec<f32>)> },
+}
+
+impl LogMel {
+    /// For these settings.
+    pub fn new(settings: &MelSettings) -> Result<LogMel, SettingsError> {
+        settings.check()?;
+        let (window, filters) = (window(settings), mel_filters(settings));
+        let transform = if settings.n_fft.is_power_of_two() && settings.n_fft >= 32 {
+            let wide = Wide::new(settings.n_fft, settings.hop_length, window, filters, settings.power, settings.floor);
+            Transform::Wide { scratch: wide.scratch(), wide: Arc::new(wide) }
+        } else {
+            Transform::Any { fft: RealFftPlanner::new().plan_fft_forward(settings.n_fft), window, filters }
+        };
+        Ok(LogMel { settings: settings.clone(), transform, padded: Vec::new() })
+    }
+
+    /// The settings it was made for.
+    pub fn settings(&self) -> &MelSettings {
+        &self.settings
+    }
+
+    /// Another one for another thread; tables are shared.
+    pub fn another(&self) -> LogMel {
+        let transform = match &self.transform {
+            Transform::Wide { wide, .. } => Transform::Wide { wide: wide.clone(), scratch: wide.scratch() },
+            Transform::Any { fft, window, filters } => {
+                Transform::Any { fft: fft.clone(), window: window.clone(), filters: filters.clone() }
+            }
+        };
+        LogMel { settings: self.settings.clone(), transform, padded: Vec::new() }
+    }
+
+    /// The log-mel of a clip: `n_mels` rows of [`MelSettings::frames`] values.
+    pub fn compute(&mut self, samples: &[f32]) -> Vec<f32> {
+        let frames = self.settings.frames(samples.len());
+        let mut out = vec![0.0; self.settings.n_mels * frames];
+        let mut padded = std::mem::take(&mut self.padded);
+        padded.clear();
+        padded.resize(self.settings.padding_samples(), 0.0);
+        padded.extend_from_slice(samples);
+        self.compute_into(&mut padded, &mut out, frames);
+        self.padded = padded;
+        out
+    }
+
+    /// The log-mel of the clip that begins at [`MelSettings::padding_samples`] of `buffer`; value `m` of frame `t` goes
+    /// to `out[m * stride + t]`. The room before the clip and after it is filled here. Returns the number of frames.
+    pub fn compute_into(&mut self, buffer: &mut Vec<f32>, out: &mut [f32], stride: usize) -> usize {
+        let padding = self.settings.padding_samples();
+        let samples = buffer.len() - padding;
+        let frames = self.settings.frames(samples);
+        pad(buffer, padding, self.settings.padding);
+        match &mut self.transform {
+            Transform::Wide { wide, scratch } => wide.run(buffer, frames, out, stride, scratch),
+            Transform::Any { fft, window, filters } => {
+                let mut input = vec![0.0; window.len()];
+                let mut spectrum = vec![Complex32::default(); window.len() / 2 + 1];
+                for frame in 0..frames {
+                    let signal = &buffer[frame * self.settings.hop_length..];
+                    for (value, (s, w)) in input.iter_mut().zip(signal.iter().zip(window.iter())) {
+                        *value = s * w;
+                    }
+                    fft.process(&mut input, &mut spectrum).expect("buffers of the planned length");
+                    for (filter, (first, weights)) in filters.iter().enumerate() {
+                        let size = |z: &Complex32| if self.settings.power { z.norm_sqr() } else { z.norm() };
+                        let sum: f32 = spectrum[*first..].iter().zip(weights).map(|(z, w)| w * size(z)).sum();
+                        out[filter * stride + frame] = sum.max(self.settings.floor).ln();
+                    }
+                }
+            }
+        }
+        frames
+    }
+}
+
+impl fmt::Debug for LogMel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LogMel").field(&self.settings).finish()
+    }
+}
+
+/// Fills the `padding` samples before the clip and appends as many after it.
+fn pad(buffer: &mut Vec<f32>, padding: usize, kind: Padding) {
+    let samples = buffer.len() - padding;
+    buffer.resize(buffer.len() + padding, 0.0);
+    match kind {
+        Padding::Zero => buffer[..padding].fill(0.0),
+        // A clip shorter than the padding is mirrored again and again, as numpy does it.
+        Padding::Reflect if samples > padding => {
+            for n in 0..padding {
+                buffer[padding - 1 - n] = buffer[padding + 1 + n];
+                buffer[padding + samples + n] = buffer[padding + samples - 2 - n];
+            }
+        }
+        Padding::Reflect if samples <= 1 => {
+            let only = buffer[padding..padding + samples].first().copied().unwrap_or(0.0);
+            buffer.fill(only);
+        }
+        Padding::Reflect => {
+            let period = 2 * (samples - 1);
+            let mirrored = |at: isize| {
+                let n = at.rem_euclid(period as isize) as usize;
+                if n < samples { n } else { period - n }
+            };
+            for n in 0..padding {
+                buffer[n] = buffer[padding + mirrored(n as isize - padding as isize)];
+                buffer[padding + samples + n] = buffer[padding + mirrored((samples + n) as isize)];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_numpys_reflect() {
+        let padded = |clip: &[f32], padding: usize| {
+            let mut buffer = vec![0.0; padding];
+            buffer.extend_from_slice(clip);
+            pad(&mut buffer, padding, Padding::Reflect);
+            buffer
+        };
+        assert_eq!(padded(&[1.0, 2.0, 3.0, 4.0], 2), [3.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0]);
+        // numpy.pad([1, 2, 3], 5, "reflect")
+        let expected = [2.0, 1.0, 2.0, 3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0, 2.0, 3.0, 2.0];
+        assert_eq!(padded(&[1.0, 2.0, 3.0], 5), expected);
+        assert_eq!(padded(&[7.0], 2), [7.0; 5]);
+        assert_eq!(padded(&[], 2), [0.0; 4]);
+    }
+
+    #[test]
+    fn both_transforms_agree() {
+        let settings = MelSettings { n_fft: 1024, ..MelSettings::default() };
+        let samples: Vec<f32> = (0..5000).map(|n| ((n * 7919 % 1009) as f32 / 1009.0 - 0.5) * 0.3).collect();
+        let mut wide = LogMel::new(&settings).expect("valid");
+        let fast = wide.compute(&samples);
+        let mut other = LogMel::new(&settings).expect("valid");
+        other.transform = Transform::Any {
+            fft: RealFftPlanner::new().plan_fft_forward(1024),
+            window: window(&settings),
+            filters: mel_filters(&settings),
+        };
+        let slow = other.compute(&samples);
+        let worst = fast.iter().zip(&slow).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-4, "{worst}");
+        assert_eq!(wide.another().compute(&samples), fast);
+    }
+
+    #[test]
+    fn clips_shorter_than_a_frame_and_odd_sizes_work() {
+        for n_fft in [400, 1024, 62] {
+            let settings = MelSettings { n_fft, win_length: n_fft, n_mels: 20, ..MelSettings::default() };
+            let mut log_mel = LogMel::new(&settings).expect("valid");
+            for samples in [0, 1, 2, 100, 255, 256, 257, 4096, 70_000] {
+                let mel = log_mel.compute(&vec![0.25; samples]);
+                assert_eq!(mel.len(), 20 * settings.frames(samples));
+                assert!(mel.iter().all(|value| value.is_finite()));
+            }
+        }
+    }
+
+    #[test]
+    fn settings_that_contradict_themselves_are_refused() {
+        let refused = |change: fn(&mut MelSettings)| {
+            let mut settings = MelSettings::default();
+            change(&mut settings);
+            LogMel::new(&settings).is_err()
+        };
+        assert!(refused(|s| s.fmax = 20_000.0));
+        assert!(refused(|s| s.fmin = 9000.0));
+        assert!(refused(|s| s.win_length = 2048));
+        assert!(refused(|s| s.hop_length = 0));
+        assert!(refused(|s| s.n_fft = 1023));
+        assert!(refused(|s| s.floor = 0.0));
+        assert!(refused(|s| s.fmin = f32::NAN));
+    }
+}

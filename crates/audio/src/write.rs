@@ -1,0 +1,25 @@
+//! Samples to a 16-bit WAV file.
+
+use std::io::{self, Write};
+
+/// Writes mono samples as 16-bit PCM; values beyond ±1 are clipped.
+pub fn write_wav(samples: &[f32], rate: u32, out: &mut impl Write) -> io::Result<()> {
+    let bytes = u32::try_from(samples.len() * 2).map_err(|_| io::Error::other("too long for a WAV file"))?;
+    out.write_all(b"RIFF")?;
+    out.write_all(&(36 + bytes).to_le_bytes())?;
+    out.write_all(b"WAVEfmt ")?;
+    out.write_all(&16u32.to_le_bytes())?;
+    out.write_all(&1u16.to_le_bytes())?; // PCM
+    out.write_all(&1u16.to_le_bytes())?; // mono
+    out.write_all(&rate.to_le_bytes())?;
+    out.write_all(&(2 * rate).to_le_bytes())?;
+    out.write_all(&2u16.to_le_bytes())?;
+    out.write_all(&16u16.to_le_bytes())?;
+    out.write_all(b"data")?;
+    out.write_all(&bytes.to_le_bytes())?;
+    let mut pcm = Vec::with_capacity(samples.len() * 2);
+    for sample in samples {
+        pcm.extend_from_slice(&((sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).to_le_bytes());
+    }
+    out.write_all(&pcm)
+}
