@@ -1,0 +1,147 @@
+//! What is written becomes what is said.
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
+
+use crate::{english, persian};
+
+/// The languages whose writing is understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// English.
+    English,
+    /// Persian.
+    Persian,
+}
+
+impl Language {
+    /// From a code such as `en`, `en-us` or `fa`.
+    pub fn from_code(code: &str) -> Option<Language> {
+        match code.split(['-', '_']).next() {
+            Some("en") => Some(Language::English),
+            Some("fa") => Some(Language::Persian),
+            _ => None,
+        }
+    }
+
+    /// The language most letters of a text belong to; `None` without letters.
+    pub fn guess(text: &str) -> Option<Language> {
+        let persian = text.chars().filter(|c| ('\u{0600}'..='\u{06FF}').contains(c) && c.is_alphabetic()).count();
+        let latin = text.chars().filter(char::is_ascii_alphabetic).count();
+        match (persian, latin) {
+            (0, 0) => None,
+            _ if persian >= latin => Some(Language::Persian),
+            _ => Some(Language::English),
+        }
+    }
+}
+
+/// Normalises text of one language. The same text always gives the same result, and so does a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Normaliser {
+    language: Language,
+}
+
+impl Normaliser {
+    /// For texts in this language.
+    pub fn new(language: Language) -> Normaliser {
+        Normaliser { language }
+    }
+
+    /// The words to be said, in lower case, with the punctuation that changes how they are said.
+    pub fn normalise(&self, text: &str) -> String {
+        let mut composed = String::with_capacity(text.len());
+        if text.is_ascii() {
+            composed.push_str(text);
+        } else {
+            // Compatibility composition: presentation forms, ligatures and full-width letters become plain ones.
+            composed.extend(text.nfkc().filter_map(plain));
+        }
+        let said = match self.language {
+            Language::English => english::expand(&composed),
+            Language::Persian => persian::expand(&composed),
+        };
+        collapse(&said.to_lowercase())
+    }
+}
+
+/// Quotes, dashes and blanks in one form; invisible marks go, except the zero-width non-joiner, which is spelling.
+fn plain(c: char) -> Option<char> {
+    match c {
+        '\u{2018}' | '\u{2019}' | '\u{201A}' | '\u{2032}' | '\u{00B4}' | '`' => Some('\''),
+        '\u{201C}' | '\u{201D}' | '\u{201E}' | '\u{2033}' => Some('"'),
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => Some('-'),
+        '\u{200C}' => Some(c),
+        '\u{00AD}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}' => None,
+        c if c.is_whitespace() || c.is_control() => Some(' '),
+        c => Some(c),
+    }
+}
+
+/// Single blanks, none at the ends, none before a mark that closes.
+fn collapse(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    for c in text.chars() {
+        let closes = matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '؟' | '،' | '؛' | ')');
+        if c.is_whitespace() {
+            if !result.is_empty() && !result.ends_with(' ') {
+                result.push(' ');
+            }
+            continue;
+        }
+        if closes && result.ends_with(' ') {
+            result.pop();
+        }
+        result.push(c);
+    }
+    result.truncate(result.trim_end().len());
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn blanks_quotes_and_invisible_marks_have_one_form() {
+        let normaliser = Normaliser::new(Language::English);
+        assert_eq!(
+            normaliser.normalise("  “It\u{2019}s\u{00A0}\u{00AD} me” — he\tsaid …\n"),
+            "\"it's me\" - he said..."
+        );
+        assert_eq!(normaliser.normalise("ﬁne ＡＢＣ"), "fine abc");
+        assert_eq!(normaliser.normalise(" \u{200F}\u{FEFF} "), "");
+    }
+
+    #[test]
+    fn the_language_is_that_of_most_letters() {
+        assert_eq!(Language::guess("سلام world سلام"), Some(Language::Persian));
+        assert_eq!(Language::guess("hello سلام world"), Some(Language::English));
+        assert_eq!(Language::guess("123 !?"), None);
+        assert_eq!(Language::from_code("fa_IR"), Some(Language::Persian));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_normalised_without_a_panic_and_twice_is_once(text in "\\PC{0,80}", persian in any::<bool>()) {
+            let language = if persian { Language::Persian } else { Language::English };
+            let normaliser = Normaliser::new(language);
+            let once = normaliser.normalise(&text);
+            prop_assert!(!once.contains("  "));
+            prop_assert!(!once.chars().any(|c| c.is_ascii_digit()), "{once}");
+            prop_assert_eq!(normaliser.normalise(&once), once);
+        }
+
+        #[test]
+        fn texts_of_numbers_and_symbols_survive(text in "[0-9$£€%.,:/a-z۰-۹٪ #&+-]{0,40}") {
+            for language in [Language::English, Language::Persian] {
+                let normaliser = Normaliser::new(language);
+                let once = normaliser.normalise(&text);
+                prop_assert!(!once.chars().any(|c| c.to_digit(10).is_some()), "{text} -> {once}");
+                prop_assert_eq!(normaliser.normalise(&once), once);
+            }
+        }
+    }
+}
