@@ -5,7 +5,7 @@ use std::process::Command;
 
 use spdx::{Expression, LicenseReq};
 
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "MIT",
     "Apache-2.0",
     "BSD-2-Clause",
@@ -16,6 +16,7 @@ const ALLOWED: [&str; 11] = [
     "Unlicense",
     "CC0-1.0",
     "Unicode-3.0",
+    "BSL-1.0",
     // Weak copyleft per file, fine to link unchanged; nothing of it is copied into our files.
     "MPL-2.0",
 ];

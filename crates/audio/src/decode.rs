@@ -229,17 +229,10 @@ impl Decoder {
         self.bytes.clear();
         self.bytes.reserve(len as usize + 1);
         file.read_to_end(&mut self.bytes)?;
-        let start = out.len();
         let shape = match Container::of(&self.bytes).ok_or(AudioError::NotAudio)? {
             Container::Wav => wav::parse_wav(&self.bytes, out)?,
             container => self.with_symphonia(container, out)?,
         };
-        // One pass that the compiler vectorises: a NaN or an infinity makes the sum of zeros a NaN.
-        let clean = out[start..].iter().fold(0.0f32, |sum, sample| sum + sample * 0.0);
-        if clean != 0.0 || clean.is_nan() {
-            let at = out[start..].iter().position(|sample| !sample.is_finite()).unwrap_or(0);
-            return Err(AudioError::Samples(SampleFault::NotFinite(at)));
-        }
         Ok(shape)
     }
 
@@ -255,6 +248,7 @@ impl Decoder {
         let start = out.len();
         let (rate, channels) = self.decode_track(&mut *format, out)?;
         let samples = (out.len() - start) as u64;
+        check_finite(&out[start..])?;
         match flac {
             _ if samples == 0 => Err(AudioError::Empty),
             // The stream's own count tells of a cut that the last whole frame hides.
@@ -266,13 +260,12 @@ impl Decoder {
     fn decode_track(&mut self, format: &mut dyn FormatReader, out: &mut Vec<f32>) -> Result<(u32, u16), AudioError> {
         let no_track = || AudioError::Decoder("no audio track".to_owned());
         let track = format.default_track(TrackType::Audio).ok_or_else(no_track)?;
-        let (id, padding) = (track.id, (track.delay.unwrap_or(0), track.padding.unwrap_or(0)));
+        let id = track.id;
         let parameters = track.codec_params.as_ref().and_then(|params| params.audio()).ok_or_else(no_track)?;
         let mut decoder = symphonia::default::get_codecs()
             .make_audio_decoder(parameters, &AudioDecoderOptions::default())
             .map_err(decoder_error)?;
         let mut spec = None;
-        let start = out.len();
         loop {
             let packet = match format.next_packet() {
                 Ok(Some(packet)) => packet,
@@ -298,9 +291,20 @@ impl Decoder {
                 out.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
             }
         }
-        let _ = (padding, start);
         spec.ok_or(AudioError::Empty)
     }
+}
+
+/// Whole numbers are always finite; formats with floats, and decoders that compute with them, may not be.
+pub(crate) fn check_finite(samples: &[f32]) -> Result<(), AudioError> {
+    const INFINITY: u32 = 0x7F80_0000;
+    // The largest bit pattern without its sign: one pass that the compiler vectorises.
+    let largest = samples.iter().fold(0, |largest, sample| largest.max(sample.to_bits() & 0x7FFF_FFFF));
+    if largest < INFINITY {
+        return Ok(());
+    }
+    let at = samples.iter().position(|sample| !sample.is_finite()).unwrap_or(0);
+    Err(AudioError::Samples(SampleFault::NotFinite(at)))
 }
 
 fn decoder_error(error: SymphoniaError) -> AudioError {

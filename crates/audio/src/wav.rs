@@ -4,7 +4,7 @@
 //! takes twice as long as the whole transform (measured in `benches/`). Damage is named, never repaired silently: a
 //! header that promises more than the file holds is an error.
 
-use crate::decode::{AudioError, Shape};
+use crate::decode::{AudioError, Shape, check_finite};
 
 /// How samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,7 @@ pub fn parse_wav(bytes: &[u8], out: &mut Vec<f32>) -> Result<Shape, AudioError> 
     let header = header(bytes, bytes.len())?;
     let data = &bytes[header.data_start..header.data_start + header.data_len];
     let channels = usize::from(header.channels);
+    let start = out.len();
     match header.encoding {
         Encoding::U8 => mono(data, channels, out, |[byte]| (f32::from(byte) - 128.0) / 128.0),
         Encoding::I16 => mono(data, channels, out, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32_768.0),
@@ -129,6 +130,9 @@ pub fn parse_wav(bytes: &[u8], out: &mut Vec<f32>) -> Result<Shape, AudioError> 
         Encoding::I32 => mono(data, channels, out, |bytes| i32::from_le_bytes(bytes) as f32 / 2_147_483_648.0),
         Encoding::F32 => mono(data, channels, out, f32::from_le_bytes),
         Encoding::F64 => mono(data, channels, out, |bytes| f64::from_le_bytes(bytes) as f32),
+    }
+    if matches!(header.encoding, Encoding::F32 | Encoding::F64) {
+        check_finite(&out[start..])?;
     }
     Ok(header.shape())
 }

@@ -1,8 +1,9 @@
 //! The transform behind [`LogMel`](crate::LogMel): eight neighbouring frames at a time, one lane each.
 //!
-//! Every step is written for eight lanes as plain arrays and compiled twice: for any machine, and for x86 with AVX2 and
+//! Every step is written once for any eight lanes ([`Lanes`]) and compiled for plain arrays and, on x86, for AVX2 with
 //! FMA, chosen when the program runs. All of it must be inlined into the function that names those features, or the
-//! compiler falls back to calls per value (seen: 25 times slower); hence `#[inline(always)]` throughout.
+//! compiler falls back to calls per value (seen: 25 times slower); hence `#[inline(always)]` throughout and no
+//! closures on the way. Arrays alone, left to the compiler, were half as fast (measured).
 //!
 //! A real transform of length N is a complex one of length N/2 over pairs of samples (Stockham, radix 8, so that a
 //! length of 1024 takes three passes), then one step that untangles it.
@@ -13,86 +14,184 @@ const LANES: usize = 8;
 /// Frames whose samples are rearranged at a time: the rearranged samples stay in the second-level cache.
 const CHUNK: usize = 64;
 
-/// The same value of eight frames.
-#[derive(Clone, Copy)]
+/// The same value of eight frames, in memory.
+#[derive(Clone, Copy, Default)]
 #[repr(align(32))]
-struct V([f32; LANES]);
+struct Eight([f32; LANES]);
 
-impl V {
-    const ZERO: V = V([0.0; LANES]);
-
-    #[inline(always)]
-    fn each(self, f: impl Fn(f32) -> f32) -> V {
-        V(self.0.map(f))
-    }
-
-    #[inline(always)]
-    fn with(self, other: V, f: impl Fn(f32, f32) -> f32) -> V {
-        V(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
-    }
-
-    #[inline(always)]
-    fn add(self, other: V) -> V {
-        self.with(other, |a, b| a + b)
-    }
-
-    #[inline(always)]
-    fn sub(self, other: V) -> V {
-        self.with(other, |a, b| a - b)
-    }
-
-    #[inline(always)]
-    fn scale(self, factor: f32) -> V {
-        self.each(|a| a * factor)
-    }
-
+/// The same value of eight frames, in a register.
+trait Lanes: Copy {
+    fn load(values: &[f32; LANES]) -> Self;
+    fn store(self, values: &mut [f32; LANES]);
+    fn splat(value: f32) -> Self;
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
     /// `self * factor + other`
+    fn fma(self, factor: Self, other: Self) -> Self;
+    fn sqrt(self) -> Self;
+}
+
+/// For any machine.
+#[derive(Clone, Copy)]
+struct Plain([f32; LANES]);
+
+/// Eight values from an expression of the lane.
+macro_rules! lanes {
+    ($lane:ident => $value:expr) => {{
+        let mut values = [0.0f32; LANES];
+        let mut $lane = 0;
+        while $lane < LANES {
+            values[$lane] = $value;
+            $lane += 1;
+        }
+        values
+    }};
+}
+
+impl Lanes for Plain {
     #[inline(always)]
-    fn fma<const FMA: bool>(self, factor: f32, other: V) -> V {
-        self.with(other, |a, b| fused::<FMA>(a, factor, b))
+    fn load(values: &[f32; LANES]) -> Self {
+        Plain(*values)
+    }
+    #[inline(always)]
+    fn store(self, values: &mut [f32; LANES]) {
+        *values = self.0;
+    }
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        Plain([value; LANES])
+    }
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Plain(lanes!(lane => self.0[lane] + other.0[lane]))
+    }
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Plain(lanes!(lane => self.0[lane] - other.0[lane]))
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Plain(lanes!(lane => self.0[lane] * other.0[lane]))
+    }
+    #[inline(always)]
+    fn fma(self, factor: Self, other: Self) -> Self {
+        // Not `mul_add`: without the instruction that is a library call for each value.
+        Plain(lanes!(lane => self.0[lane] * factor.0[lane] + other.0[lane]))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Plain(lanes!(lane => self.0[lane].sqrt()))
     }
 }
 
-/// A fused multiply-add where the machine has one; elsewhere that would be a library call for each value.
-#[inline(always)]
-fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{LANES, Lanes};
+
+    /// For x86 with AVX2 and FMA. Only `Wide::run_avx2`, which is compiled for them and called only where they exist,
+    /// names this type: that is what makes the calls below sound.
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx2(__m256);
+
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        fn load(values: &[f32; LANES]) -> Self {
+            // SAFETY: the features exist (see above); the array has eight values, of any alignment.
+            Avx2(unsafe { _mm256_loadu_ps(values.as_ptr()) })
+        }
+        #[inline(always)]
+        fn store(self, values: &mut [f32; LANES]) {
+            // SAFETY: as for `load`.
+            unsafe { _mm256_storeu_ps(values.as_mut_ptr(), self.0) }
+        }
+        #[inline(always)]
+        fn splat(value: f32) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_set1_ps(value) })
+        }
+        #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_add_ps(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn sub(self, other: Self) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_sub_ps(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_mul_ps(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn fma(self, factor: Self, other: Self) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_fmadd_ps(self.0, factor.0, other.0) })
+        }
+        #[inline(always)]
+        fn sqrt(self) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_sqrt_ps(self.0) })
+        }
+    }
 }
 
+/// A complex number of eight frames, in memory.
+#[derive(Clone, Copy, Default)]
+struct Pair {
+    re: Eight,
+    im: Eight,
+}
+
+/// A complex number of eight frames, in registers.
 #[derive(Clone, Copy)]
-struct Z {
-    re: V,
-    im: V,
+struct Z<L> {
+    re: L,
+    im: L,
 }
 
-impl Z {
-    const ZERO: Z = Z { re: V::ZERO, im: V::ZERO };
+impl<L: Lanes> Z<L> {
+    #[inline(always)]
+    fn load(pair: &Pair) -> Z<L> {
+        Z { re: L::load(&pair.re.0), im: L::load(&pair.im.0) }
+    }
 
     #[inline(always)]
-    fn add(self, other: Z) -> Z {
+    fn store(self, pair: &mut Pair) {
+        self.re.store(&mut pair.re.0);
+        self.im.store(&mut pair.im.0);
+    }
+
+    #[inline(always)]
+    fn add(self, other: Z<L>) -> Z<L> {
         Z { re: self.re.add(other.re), im: self.im.add(other.im) }
     }
 
     #[inline(always)]
-    fn sub(self, other: Z) -> Z {
+    fn sub(self, other: Z<L>) -> Z<L> {
         Z { re: self.re.sub(other.re), im: self.im.sub(other.im) }
     }
 
     /// Times -i.
     #[inline(always)]
-    fn turn(self) -> Z {
-        Z { re: self.im, im: self.re.scale(-1.0) }
+    fn turn(self) -> Z<L> {
+        Z { re: self.im, im: L::splat(0.0).sub(self.re) }
     }
 
     /// Times cos + i sin.
     #[inline(always)]
-    fn rotate<const FMA: bool>(self, (cos, sin): (f32, f32)) -> Z {
-        Z { re: self.im.fma::<FMA>(-sin, self.re.scale(cos)), im: self.im.fma::<FMA>(cos, self.re.scale(sin)) }
+    fn rotate(self, (cos, sin): (f32, f32)) -> Z<L> {
+        let (cos, sin, minus_sin) = (L::splat(cos), L::splat(sin), L::splat(-sin));
+        Z { re: self.im.fma(minus_sin, self.re.mul(cos)), im: self.im.fma(cos, self.re.mul(sin)) }
     }
 }
 
 #[inline(always)]
-fn dft4([a, b, c, d]: [Z; 4]) -> [Z; 4] {
+fn dft4<L: Lanes>([a, b, c, d]: [Z<L>; 4]) -> [Z<L>; 4] {
     let (even_sum, even_difference) = (a.add(c), a.sub(c));
     let (odd_sum, odd_difference) = (b.add(d), b.sub(d).turn());
     [
@@ -104,13 +203,13 @@ fn dft4([a, b, c, d]: [Z; 4]) -> [Z; 4] {
 }
 
 #[inline(always)]
-fn dft8(a: [Z; 8]) -> [Z; 8] {
-    const HALF_TURN: f32 = std::f32::consts::FRAC_1_SQRT_2;
+fn dft8<L: Lanes>(a: [Z<L>; 8]) -> [Z<L>; 8] {
     let even = dft4([a[0].add(a[4]), a[1].add(a[5]), a[2].add(a[6]), a[3].add(a[7])]);
     let d = [a[0].sub(a[4]), a[1].sub(a[5]), a[2].sub(a[6]), a[3].sub(a[7])];
     // Times the eighth roots of unity 1, (1-i)/√2, -i, (-1-i)/√2.
-    let first = Z { re: d[1].re.add(d[1].im).scale(HALF_TURN), im: d[1].im.sub(d[1].re).scale(HALF_TURN) };
-    let third = Z { re: d[3].im.sub(d[3].re).scale(HALF_TURN), im: d[3].re.add(d[3].im).scale(-HALF_TURN) };
+    let (root, minus_root) = (L::splat(std::f32::consts::FRAC_1_SQRT_2), L::splat(-std::f32::consts::FRAC_1_SQRT_2));
+    let first = Z { re: d[1].re.add(d[1].im).mul(root), im: d[1].im.sub(d[1].re).mul(root) };
+    let third = Z { re: d[3].im.sub(d[3].re).mul(root), im: d[3].re.add(d[3].im).mul(minus_root) };
     let odd = dft4([d[0], first, d[2].turn(), third]);
     [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
 }
@@ -123,6 +222,8 @@ pub(crate) struct Wide {
     n_fft: usize,
     hop: usize,
     window: Vec<f32>,
+    /// Where sample `n` of a chunk's first frame is among the rearranged samples.
+    places: Vec<usize>,
     /// For each pass of radix 8, the rotations by position; empty for a last pass, which needs none.
     passes: Vec<Vec<Rotations>>,
     /// What is left after the passes of radix 8: 1, 2 or 4.
@@ -140,9 +241,9 @@ pub(crate) struct Wide {
 /// What a transform works in; one for each thread.
 pub(crate) struct Scratch {
     phases: Vec<f32>,
-    a: Vec<Z>,
-    b: Vec<Z>,
-    magnitude: Vec<V>,
+    a: Vec<Pair>,
+    b: Vec<Pair>,
+    magnitude: Vec<Eight>,
 }
 
 impl Wide {
@@ -171,10 +272,12 @@ impl Wide {
         let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         #[cfg(not(target_arch = "x86_64"))]
         let has_avx2 = false;
+        let columns = columns(n_fft, hop);
         Wide {
             n_fft,
             hop,
             window,
+            places: (0..n_fft).map(|n| (n % hop) * columns + n / hop).collect(),
             passes,
             rest: length,
             untangle: (0..n_fft / 2).map(|k| unit(k, n_fft)).collect(),
@@ -188,16 +291,11 @@ impl Wide {
 
     pub(crate) fn scratch(&self) -> Scratch {
         Scratch {
-            phases: vec![0.0; self.hop * self.columns()],
-            a: vec![Z::ZERO; self.n_fft / 2],
-            b: vec![Z::ZERO; self.n_fft / 2],
-            magnitude: vec![V::ZERO; self.n_fft / 2 + 1],
+            phases: vec![0.0; self.hop * columns(self.n_fft, self.hop)],
+            a: vec![Pair::default(); self.n_fft / 2],
+            b: vec![Pair::default(); self.n_fft / 2],
+            magnitude: vec![Eight::default(); self.n_fft / 2 + 1],
         }
-    }
-
-    /// Frame starts that a chunk of frames touches.
-    fn columns(&self) -> usize {
-        CHUNK + self.n_fft.div_ceil(self.hop) + LANES
     }
 
     /// Log-mel of `frames` frames of `signal`; filter `m` of frame `t` goes to `out[m * stride + t]`.
@@ -209,18 +307,17 @@ impl Wide {
             unsafe { self.run_avx2(signal, frames, out, stride, scratch) };
             return;
         }
-        // On aarch64 a fused multiply-add belongs to every machine.
-        self.run_inlined::<{ cfg!(target_arch = "aarch64") }>(signal, frames, out, stride, scratch);
+        self.run_inlined::<Plain>(signal, frames, out, stride, scratch);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     fn run_avx2(&self, signal: &[f32], frames: usize, out: &mut [f32], stride: usize, scratch: &mut Scratch) {
-        self.run_inlined::<true>(signal, frames, out, stride, scratch);
+        self.run_inlined::<avx2::Avx2>(signal, frames, out, stride, scratch);
     }
 
     #[inline(always)]
-    fn run_inlined<const FMA: bool>(
+    fn run_inlined<L: Lanes>(
         &self,
         signal: &[f32],
         frames: usize,
@@ -232,17 +329,24 @@ impl Wide {
             let chunk_frames = CHUNK.min(frames - chunk);
             self.rearrange(&signal[chunk * self.hop..], &mut scratch.phases);
             for first in (0..chunk_frames).step_by(LANES) {
-                self.transform::<FMA>(first, scratch);
-                self.magnitudes::<FMA>(scratch);
+                self.transform::<L>(first, scratch);
+                self.magnitudes::<L>(scratch);
                 let count = LANES.min(chunk_frames - first);
                 let at = chunk + first;
                 for (filter, (bin, weights)) in self.filters.iter().enumerate() {
-                    let mut sum = V::ZERO;
+                    let mut sum = L::splat(0.0);
                     for (magnitude, &weight) in scratch.magnitude[*bin..*bin + weights.len()].iter().zip(weights) {
-                        sum = magnitude.fma::<FMA>(weight, sum);
+                        sum = L::load(&magnitude.0).fma(L::splat(weight), sum);
                     }
-                    let logs = sum.each(|x| ln::<FMA>(x.max(self.floor)));
-                    out[filter * stride + at..filter * stride + at + count].copy_from_slice(&logs.0[..count]);
+                    let mut values = [0.0; LANES];
+                    sum.store(&mut values);
+                    let logs = lanes!(lane => ln(values[lane].max(self.floor)));
+                    let to = &mut out[filter * stride + at..filter * stride + at + count];
+                    // A copy of known length is an instruction, one of any length a call.
+                    match <&mut [f32; LANES]>::try_from(&mut *to) {
+                        Ok(to) => *to = logs,
+                        Err(_) => to.copy_from_slice(&logs[..count]),
+                    }
                 }
             }
         }
@@ -251,7 +355,7 @@ impl Wide {
     /// `phases[i][c] = signal[c * hop + i]`: the same sample of neighbouring frames becomes neighbours in memory.
     #[inline(always)]
     fn rearrange(&self, signal: &[f32], phases: &mut [f32]) {
-        let (hop, columns) = (self.hop, self.columns());
+        let (hop, columns) = (self.hop, columns(self.n_fft, self.hop));
         let whole = (signal.len() / hop).min(columns) / 8 * 8;
         let (blocks, tail) = (whole, hop / 8 * 8);
         for column in (0..blocks).step_by(8) {
@@ -263,7 +367,7 @@ impl Wide {
                 }
                 for i in 0..8 {
                     let to = (phase + i) * columns + column;
-                    let turned: [f32; 8] = std::array::from_fn(|c| block[c][i]);
+                    let turned = lanes!(c => block[c][i]);
                     phases[to..to + 8].copy_from_slice(&turned);
                 }
             }
@@ -282,28 +386,33 @@ impl Wide {
 
     /// The complex transform of eight frames, beginning with frame `first` of the chunk. The result is in `a`.
     #[inline(always)]
-    fn transform<const FMA: bool>(&self, first: usize, scratch: &mut Scratch) {
-        let columns = self.columns();
-        let (hop, phases, window) = (self.hop, &scratch.phases, &self.window);
-        let sample = |n: usize| -> V {
-            let at = (n % hop) * columns + first + n / hop;
-            let lanes: [f32; LANES] = phases[at..at + LANES].try_into().expect("eight values");
-            V(lanes).scale(window[n])
-        };
+    fn transform<L: Lanes>(&self, first: usize, scratch: &mut Scratch) {
         let half = self.n_fft / 2;
+        let zero = Z { re: L::splat(0.0), im: L::splat(0.0) };
+        let phases = &scratch.phases[first..];
         let (a, b) = (&mut scratch.a[..half], &mut scratch.b[..half]);
         // The first pass reads pairs of samples.
         let span = half / 8;
         for p in 0..span {
-            let input: [Z; 8] = std::array::from_fn(|k| {
+            let mut input = [zero; 8];
+            for k in 0..8 {
                 let n = 2 * (p + span * k);
-                Z { re: sample(n), im: sample(n + 1) }
-            });
+                input[k] = Z { re: self.sample(phases, n), im: self.sample(phases, n + 1) };
+            }
             let output = dft8(input);
             let to = &mut a[8 * p..8 * p + 8];
+            output[0].store(&mut to[0]);
             match self.passes[0].get(p) {
-                Some(rotations) => rotated::<FMA>(output, rotations, |r, z| to[r] = z),
-                None => to.copy_from_slice(&output),
+                Some(rotations) => {
+                    for r in 1..8 {
+                        output[r].rotate(rotations[r]).store(&mut to[r]);
+                    }
+                }
+                None => {
+                    for r in 1..8 {
+                        output[r].store(&mut to[r]);
+                    }
+                }
             }
         }
         let (mut from, mut to) = (a, b);
@@ -311,14 +420,26 @@ impl Wide {
         for rotations in &self.passes[1..] {
             let span = half / stride / 8;
             for p in 0..span {
+                let rotations = rotations.get(p);
                 for q in 0..stride {
-                    let input: [Z; 8] = std::array::from_fn(|k| from[q + stride * (p + span * k)]);
+                    let mut input = [zero; 8];
+                    for k in 0..8 {
+                        input[k] = Z::load(&from[q + stride * (p + span * k)]);
+                    }
                     let output = dft8(input);
-                    match rotations.get(p) {
+                    let at = q + stride * 8 * p;
+                    output[0].store(&mut to[at]);
+                    match rotations {
                         Some(rotations) => {
-                            rotated::<FMA>(output, rotations, |r, z| to[q + stride * (8 * p + r)] = z);
+                            for r in 1..8 {
+                                output[r].rotate(rotations[r]).store(&mut to[at + stride * r]);
+                            }
                         }
-                        None => (0..8).for_each(|r| to[q + stride * (8 * p + r)] = output[r]),
+                        None => {
+                            for r in 1..8 {
+                                output[r].store(&mut to[at + stride * r]);
+                            }
+                        }
                     }
                 }
             }
@@ -327,12 +448,18 @@ impl Wide {
         }
         if self.rest > 1 {
             for q in 0..stride {
+                let at = |k: usize| q + stride * k;
                 if self.rest == 4 {
-                    let output = dft4(std::array::from_fn(|k| from[q + stride * k]));
-                    (0..4).for_each(|r| to[q + stride * r] = output[r]);
+                    let input =
+                        [Z::load(&from[at(0)]), Z::load(&from[at(1)]), Z::load(&from[at(2)]), Z::load(&from[at(3)])];
+                    let output: [Z<L>; 4] = dft4(input);
+                    for r in 0..4 {
+                        output[r].store(&mut to[at(r)]);
+                    }
                 } else {
-                    let (x, y) = (from[q], from[q + stride]);
-                    (to[q], to[q + stride]) = (x.add(y), x.sub(y));
+                    let (x, y): (Z<L>, Z<L>) = (Z::load(&from[at(0)]), Z::load(&from[at(1)]));
+                    x.add(y).store(&mut to[at(0)]);
+                    x.sub(y).store(&mut to[at(1)]);
                 }
             }
         }
@@ -343,41 +470,51 @@ impl Wide {
         }
     }
 
+    /// Sample `n` of eight frames, windowed.
+    #[inline(always)]
+    fn sample<L: Lanes>(&self, phases: &[f32], n: usize) -> L {
+        let at = self.places[n];
+        let values: &[f32; LANES] = phases[at..at + LANES].try_into().expect("eight values");
+        L::load(values).mul(L::splat(self.window[n]))
+    }
+
     /// From the packed transform to the magnitudes (or powers) of the bins that filters use.
     #[inline(always)]
-    fn magnitudes<const FMA: bool>(&self, scratch: &mut Scratch) {
+    fn magnitudes<L: Lanes>(&self, scratch: &mut Scratch) {
         let half = self.n_fft / 2;
         let (z, magnitude) = (&scratch.a, &mut scratch.magnitude);
-        let size = |re: V, im: V| {
-            let square = V(std::array::from_fn(|lane| fused::<FMA>(re.0[lane], re.0[lane], im.0[lane] * im.0[lane])));
-            if self.power { square } else { square.each(f32::sqrt) }
-        };
-        magnitude[0] = size(z[0].re.add(z[0].im), V::ZERO);
+        let (zero, one_half) = (L::splat(0.0), L::splat(0.5));
+        let edge: Z<L> = Z::load(&z[0]);
+        size(edge.re.add(edge.im), zero, self.power).store(&mut magnitude[0].0);
         for k in 1..self.bins.min(half) {
-            let (x, y) = (z[k], z[half - k]);
-            let even = Z { re: x.re.add(y.re).scale(0.5), im: x.im.sub(y.im).scale(0.5) };
-            let odd = Z { re: x.im.add(y.im).scale(0.5), im: y.re.sub(x.re).scale(0.5) };
-            let turned = odd.rotate::<FMA>(self.untangle[k]);
-            magnitude[k] = size(even.re.add(turned.re), even.im.add(turned.im));
+            let (x, y): (Z<L>, Z<L>) = (Z::load(&z[k]), Z::load(&z[half - k]));
+            let even = Z { re: x.re.add(y.re).mul(one_half), im: x.im.sub(y.im).mul(one_half) };
+            let odd = Z { re: x.im.add(y.im).mul(one_half), im: y.re.sub(x.re).mul(one_half) };
+            let turned = odd.rotate(self.untangle[k]);
+            size(even.re.add(turned.re), even.im.add(turned.im), self.power).store(&mut magnitude[k].0);
         }
         if self.bins > half {
-            magnitude[half] = size(z[0].re.sub(z[0].im), V::ZERO);
+            size(edge.re.sub(edge.im), zero, self.power).store(&mut magnitude[half].0);
         }
     }
 }
 
-#[inline(always)]
-fn rotated<const FMA: bool>(values: [Z; 8], rotations: &Rotations, mut put: impl FnMut(usize, Z)) {
-    put(0, values[0]);
-    for r in 1..8 {
-        put(r, values[r].rotate::<FMA>(rotations[r]));
-    }
+/// Frame starts that a chunk of frames touches.
+fn columns(n_fft: usize, hop: usize) -> usize {
+    CHUNK + n_fft.div_ceil(hop) + LANES
 }
 
-/// The natural logarithm of a positive, normal number, to about one unit in the last place: the range reduction and
-/// the polynomial of Cephes' `logf`. The library's function cannot be vectorised.
+/// The magnitude of a complex number, or its square.
 #[inline(always)]
-fn ln<const FMA: bool>(x: f32) -> f32 {
+fn size<L: Lanes>(re: L, im: L, power: bool) -> L {
+    let square = re.fma(re, im.mul(im));
+    if power { square } else { square.sqrt() }
+}
+
+/// The natural logarithm of a positive, normal number, to a few units in the last place: the range reduction and the
+/// polynomial of Cephes' `logf`. The library's function cannot be vectorised.
+#[inline(always)]
+fn ln(x: f32) -> f32 {
     let bits = x.to_bits();
     let mantissa = f32::from_bits(bits & 0x007F_FFFF | 0x3F00_0000); // in [0.5, 1)
     let small = mantissa < std::f32::consts::FRAC_1_SQRT_2;
@@ -395,14 +532,14 @@ fn ln<const FMA: bool>(x: f32) -> f32 {
         3.333_333_1e-1,
     ];
     let mut p = POLYNOMIAL[0];
-    for coefficient in &POLYNOMIAL[1..] {
-        p = fused::<FMA>(p, m, *coefficient);
+    let mut n = 1;
+    while n < POLYNOMIAL.len() {
+        p = p * m + POLYNOMIAL[n];
+        n += 1;
     }
     let square = m * m;
-    let mut tail = m * square * p;
-    tail = fused::<FMA>(exponent, -2.121_944_4e-4, tail);
-    tail = fused::<FMA>(square, -0.5, tail);
-    fused::<FMA>(exponent, 0.693_359_4, m + tail)
+    let tail = m * square * p + exponent * -2.121_944_4e-4 + square * -0.5;
+    exponent * 0.693_359_4 + (m + tail)
 }
 
 #[cfg(test)]
@@ -414,9 +551,7 @@ mod tests {
         let mut x = 1e-5f32;
         while x < 1e6 {
             let exact = f64::from(x).ln();
-            for value in [ln::<false>(x), ln::<true>(x)] {
-                assert!((f64::from(value) - exact).abs() <= 3e-7 * exact.abs().max(1.0), "ln({x}) = {value}, {exact}");
-            }
+            assert!((f64::from(ln(x)) - exact).abs() <= 3e-7 * exact.abs().max(1.0), "ln({x}) = {}, {exact}", ln(x));
             x *= 1.000_37;
         }
     }

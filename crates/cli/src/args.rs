@@ -12,6 +12,9 @@ use crate::messages::Lang;
 #[derive(Debug, Parser)]
 #[command(name = "tandem", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
+  tandem doctor my-voice                           what is wrong with a corpus
+  tandem prepare my-voice                          index and features, once
+  tandem load my-voice --epochs 2                  how fast it loads
   tandem simulate                                  what overlap does for a typical run (simulated)
   tandem simulate --serial                         the same work without overlap
   tandem simulate --load 400ms --workers 1 --autotune --clock virtual")]
@@ -26,6 +29,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Look at every clip of a corpus and name what is wrong, before a single step
+    Doctor(DoctorArgs),
+    /// Make the index and the feature cache of a corpus, so that training starts at once
+    Prepare(PrepareArgs),
+    /// Drive only the loader: how many clips per second, and where the time goes
+    Load(LoadArgs),
     /// Run the real pipeline on simulated lanes: see what overlap, workers and depths do, without a GPU
     Simulate(SimulateArgs),
 }
@@ -121,6 +130,173 @@ pub(crate) struct SimulateArgs {
     pub(crate) trace: Option<PathBuf>,
     /// Print one JSON object, on the last line, instead of the report
     #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// A folder of clips and how to read it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CorpusArgs {
+    /// Corpus in the LJSpeech layout: metadata.csv (id|text|normalised text) and wavs/ID.wav (or .flac, .mp3, .ogg)
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Language of the texts; without it, guessed for each text
+    #[arg(long, value_enum, help_heading = "Corpus")]
+    pub(crate) language: Option<TextLanguage>,
+    /// Folder of the audio files below DIR
+    #[arg(long, value_name = "NAME", default_value = "wavs", help_heading = "Corpus")]
+    pub(crate) audio_folder: String,
+    /// Leave out clips with more mel frames
+    #[arg(long, value_name = "N", help_heading = "Corpus")]
+    pub(crate) max_mel_frames: Option<u64>,
+    /// Leave out clips with a longer text
+    #[arg(long, value_name = "N", help_heading = "Corpus")]
+    pub(crate) max_text_length: Option<u64>,
+    /// Samples per second of the features; clips of another rate are resampled
+    #[arg(long, value_name = "HZ", default_value_t = 22_050, help_heading = "Features")]
+    pub(crate) sample_rate: u32,
+    /// Mel bands
+    #[arg(long, value_name = "N", default_value_t = 80, help_heading = "Features")]
+    pub(crate) n_mels: usize,
+    /// Length of a transform
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Features")]
+    pub(crate) n_fft: usize,
+    /// Samples between two frames
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Features")]
+    pub(crate) hop_length: usize,
+    /// Length of the window; without it, that of the transform
+    #[arg(long, value_name = "N", help_heading = "Features")]
+    pub(crate) win_length: Option<usize>,
+    /// Lowest frequency
+    #[arg(long, value_name = "HZ", default_value_t = 0.0, help_heading = "Features")]
+    pub(crate) fmin: f32,
+    /// Highest frequency
+    #[arg(long, value_name = "HZ", default_value_t = 8000.0, help_heading = "Features")]
+    pub(crate) fmax: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextLanguage {
+    /// English
+    En,
+    /// Persian
+    Fa,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 every clip can be used, 1 some are left out (or, with --strict, anything is odd), 2 wrong arguments or
+no corpus, 130 interrupted.
+
+Examples:
+  tandem doctor my-voice
+  tandem doctor my-voice --plot lengths.svg --quarantine bad.txt
+  tandem doctor my-voice --json | jq '.findings[] | select(.kind == \"clipped\")'"
+)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) corpus: CorpusArgs,
+    /// Write the clips that are left out, one `id|kind|reason` a line
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) quarantine: Option<PathBuf>,
+    /// Draw durations and speaking rates (SVG)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Findings of each kind that are listed
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Output")]
+    pub(crate) list: usize,
+    /// Exit with 1 also when clips are only odd
+    #[arg(long, help_heading = "Output")]
+    pub(crate) strict: bool,
+    /// Print one JSON object, on the last line, instead of the report
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
+
+Examples:
+  tandem prepare my-voice
+  tandem prepare my-voice --n-mels 100 --cache-limit 20000")]
+pub(crate) struct PrepareArgs {
+    #[command(flatten)]
+    pub(crate) corpus: CorpusArgs,
+    /// The most that the cache may take on disk, in MB
+    #[arg(long, value_name = "MB", default_value_t = 50_000, help_heading = "Cache")]
+    pub(crate) cache_limit: u64,
+    /// Print one JSON object, on the last line, instead of the report
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// Where features are kept between epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheKind {
+    /// In memory
+    Ram,
+    /// On disk, also for later runs
+    Disk,
+    /// Nowhere
+    Off,
+}
+
+/// The folders of the benchmark's corpus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Variant {
+    /// wavs/
+    Wav,
+    /// flacs/
+    Flac,
+    /// wavs44/ (44.1 kHz)
+    Wav44,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tandem load my-voice --epochs 2
+  tandem load my-voice --epochs 3 --cache disk --workers 8
+  tandem load data --bench --epochs 2 --variant flac      (the RESULT line of the benchmark of other loaders)")]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    pub(crate) corpus: CorpusArgs,
+    /// Times over the corpus
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000), help_heading = "Pipeline")]
+    pub(crate) epochs: u64,
+    /// Clips in a batch
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536), help_heading = "Pipeline")]
+    pub(crate) batch_size: u64,
+    /// Batches made at once; 0 = in line; without it, one for each core
+    #[arg(long, visible_alias = "num-workers", value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024), help_heading = "Pipeline")]
+    pub(crate) workers: Option<u64>,
+    /// Batches kept ready
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Pipeline")]
+    pub(crate) buffer_size: u64,
+    /// Memory that all batches together may take, in MB
+    #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "Pipeline")]
+    pub(crate) memory_limit: u64,
+    /// The same seed gives the same batches
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Pipeline")]
+    pub(crate) seed: u64,
+    /// Pad batches to a few shapes that never change
+    #[arg(long, overrides_with = "disable_static_shapes", help_heading = "Pipeline")]
+    pub(crate) enable_static_shapes: bool,
+    /// Pad each batch to its longest clip (the default)
+    #[arg(long, help_heading = "Pipeline")]
+    pub(crate) disable_static_shapes: bool,
+    /// Where features are kept between epochs
+    #[arg(long, value_enum, default_value_t = CacheKind::Off, help_heading = "Cache")]
+    pub(crate) cache: CacheKind,
+    /// The most that the cache may take, in MB
+    #[arg(long, value_name = "MB", default_value_t = 50_000, help_heading = "Cache")]
+    pub(crate) cache_limit: u64,
+    /// Do the work of the benchmark of other loaders and print its RESULT line
+    #[arg(long, help_heading = "Output")]
+    pub(crate) bench: bool,
+    /// Which of the benchmark's folders
+    #[arg(long, value_enum, requires = "bench", help_heading = "Output")]
+    pub(crate) variant: Option<Variant>,
+    /// Print one JSON object, on the last line, instead of the report
+    #[arg(long, conflicts_with = "bench", help_heading = "Output")]
     pub(crate) json: bool,
 }
 

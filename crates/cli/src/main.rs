@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod failure;
+mod interrupt;
 mod messages;
 mod ui;
 
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
 
 fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
     match args.command {
+        Command::Doctor(args) => commands::doctor::run(args, messages),
+        Command::Prepare(args) => commands::prepare::run(args, messages),
+        Command::Load(args) => commands::load::run(args, messages),
         Command::Simulate(args) => commands::simulate::run(args, messages),
     }
 }

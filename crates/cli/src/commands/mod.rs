@@ -1,3 +1,7 @@
 //! One module per command.
 
+pub(crate) mod corpus;
+pub(crate) mod doctor;
+pub(crate) mod load;
+pub(crate) mod prepare;
 pub(crate) mod simulate;

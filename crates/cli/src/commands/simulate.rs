@@ -3,11 +3,12 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use tandem_flow::{Clock, ErrorKind, Stop, Trace};
+use tandem_flow::{Clock, ErrorKind, Trace};
 use tandem_observe::{Outcome, Run, STAGES, Simulation, simulate, strip, union, write_chrome_trace};
 
 use crate::args::{ClockKind, SimulateArgs};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::{output::Output, progress, table::Table};
 
@@ -20,14 +21,8 @@ const STRIP_STEPS: u64 = 6;
 
 pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure> {
     let simulation = settings(&args)?;
-    let trace_file = args.trace.as_deref().map(|path| {
-        Output::create(path).map_err(|error| {
-            let path = path.display();
-            Failure::usage(messages.with("cannot-write", &[("path", &path), ("reason", &error)]))
-        })
-    });
-    let mut trace_file = trace_file.transpose()?;
-    let stop = stop_on_interrupt();
+    let mut trace_file = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let stop = interrupt::stop_flow();
 
     let clock = if args.clock == ClockKind::Virtual { Clock::virtual_time() } else { Clock::real() };
     let bar = progress::bar(simulation.steps, args.clock == ClockKind::Real && stderr().is_terminal());
@@ -84,18 +79,6 @@ fn settings(args: &SimulateArgs) -> Result<Simulation, Failure> {
         stall_timeout: args.stall_timeout,
     };
     Ok(if args.serial { simulation.serial() } else { simulation })
-}
-
-/// The first Ctrl-C ends the run after the present step and the report is printed; the second ends the program.
-fn stop_on_interrupt() -> Stop {
-    let stop = Stop::new();
-    let asked = stop.clone();
-    // An error means that a handler exists already; then that one is in charge.
-    let _ = ctrlc::set_handler(move || match asked.reason() {
-        None => asked.request("interrupted"),
-        Some(_) => std::process::exit(INTERRUPTED.into()),
-    });
-    stop
 }
 
 fn write_trace(trace: &Trace, output: &mut Output) -> std::io::Result<()> {

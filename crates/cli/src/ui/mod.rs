@@ -1,5 +1,6 @@
-//! What a person sees: tables, progress.
+//! What a person sees: tables, progress, pictures.
 
+pub(crate) mod histogram;
 pub(crate) mod output;
 pub(crate) mod progress;
 pub(crate) mod table;

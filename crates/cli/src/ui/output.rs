@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+use crate::failure::Failure;
+use crate::messages::Messages;
+
 /// A file that appears under its name only when [`Output::finish`] is called; made early, so that a path that
 /// cannot be written is found before the work and not after it.
 pub(crate) struct Output {
@@ -22,6 +25,13 @@ impl Output {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{}` is not a folder", folder.display())));
         }
         Ok(Output { path: path.to_owned(), file: tempfile::Builder::new().prefix(".tandem-").tempfile_in(folder)? })
+    }
+
+    /// The same, with an error for the user.
+    pub(crate) fn create_for(path: &Path, messages: &Messages) -> Result<Output, Failure> {
+        Output::create(path).map_err(|error| {
+            Failure::usage(messages.with("cannot-write", &[("path", &path.display()), ("reason", &error)]))
+        })
     }
 
     pub(crate) fn writer(&mut self) -> impl io::Write + '_ {

@@ -1,0 +1,103 @@
+//! Opening a corpus as the user asked for it: shared by the commands that read one.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tandem_audio::{LogMel, MelSettings};
+use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError};
+use tandem_text::Language;
+
+use crate::args::{CorpusArgs, TextLanguage};
+use crate::failure::{Failure, INTERRUPTED};
+use crate::messages::Messages;
+use crate::ui::progress;
+
+/// A megabyte, as it is written on the package.
+pub(crate) const MB: u64 = 1_000_000;
+
+/// What was typed, checked.
+pub(crate) fn settings(args: &CorpusArgs) -> Result<CorpusSettings, Failure> {
+    let mel = MelSettings {
+        sample_rate: args.sample_rate,
+        n_fft: args.n_fft,
+        hop_length: args.hop_length,
+        win_length: args.win_length.unwrap_or(args.n_fft),
+        n_mels: args.n_mels,
+        fmin: args.fmin,
+        fmax: args.fmax,
+        ..MelSettings::default()
+    };
+    LogMel::new(&mel).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(CorpusSettings {
+        mel,
+        audio_folder: args.audio_folder.clone(),
+        language: args.language.map(|language| match language {
+            TextLanguage::En => Language::English,
+            TextLanguage::Fa => Language::Persian,
+        }),
+        max_frames: args.max_mel_frames,
+        max_tokens: args.max_text_length,
+        ..CorpusSettings::default()
+    })
+}
+
+/// Opens the corpus, with progress while its index is made.
+pub(crate) fn open(
+    args: &CorpusArgs,
+    settings: CorpusSettings,
+    stop: &AtomicBool,
+    messages: &Messages,
+) -> Result<Arc<Corpus>, Failure> {
+    let bar = progress::bar(0, stderr().is_terminal());
+    bar.set_message(messages.get("data-indexing"));
+    let corpus = Corpus::open(
+        &args.folder,
+        settings,
+        |done, all| {
+            bar.set_length(u64::from(all));
+            bar.set_position(u64::from(done));
+        },
+        stop,
+    );
+    bar.finish_and_clear();
+    corpus.map(Arc::new).map_err(|error| match error {
+        CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),
+        CorpusError::NothingUsable(_) => {
+            let hint = messages.with("data-hint-doctor", &[("folder", &args.folder.display())]);
+            Failure::usage(error.to_string()).hint(hint)
+        }
+        CorpusError::Metadata(MetadataError::NoMetadata(_) | MetadataError::Empty(_)) => {
+            Failure::usage(error.to_string()).hint(messages.get("data-hint-layout"))
+        }
+        CorpusError::Metadata(_) => Failure::usage(error.to_string()),
+    })
+}
+
+/// One line about a corpus, and what is remarkable about it.
+pub(crate) fn describe(corpus: &Corpus, messages: &Messages) -> String {
+    let seconds = corpus.seconds();
+    let mut text = messages.with(
+        "data-corpus",
+        &[
+            ("clips", &corpus.len()),
+            ("rows", &corpus.rows()),
+            ("hours", &format!("{:.2}", seconds / 3600.0)),
+            ("speakers", &corpus.speakers().len().max(1)),
+            ("measured", &corpus.measured()),
+        ],
+    );
+    text.push('\n');
+    let wanted = corpus.settings().mel.sample_rate;
+    for (rate, count) in corpus.rates().into_iter().filter(|&(rate, _)| rate != wanted) {
+        text += &messages.with("data-resampled", &[("count", &count), ("rate", &rate), ("wanted", &wanted)]);
+        text.push('\n');
+    }
+    let left_out = corpus.rows() - corpus.len();
+    if left_out > 0 {
+        let hint: &dyn std::fmt::Display = &corpus.folder().display();
+        text += &messages.with("data-left-out", &[("count", &left_out), ("folder", hint)]);
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,118 @@
+//! `tandem doctor`: everything that is odd about a corpus, before a single step.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use tandem_data::{Examination, Finding, Severity, Tolerance, examine};
+
+use crate::args::DoctorArgs;
+use crate::commands::corpus;
+use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::interrupt;
+use crate::messages::Messages;
+use crate::ui::{histogram, output::Output, progress, table::Table};
+
+pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> {
+    let settings = corpus::settings(&args.corpus)?;
+    let create =
+        |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| Output::create_for(path, messages)).transpose();
+    let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
+    let stop = interrupt::stop_flag();
+    let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
+
+    let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
+    bar.set_message(messages.get("doctor-listening"));
+    let found = examine(&corpus, |done, _| bar.set_position(u64::from(done)), &stop);
+    bar.finish_and_clear();
+    let found = found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))?;
+
+    let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
+    if let Some(mut file) = quarantine.take() {
+        let mut writer = file.writer();
+        for finding in found.findings.iter().filter(|finding| finding.severity == Severity::Error) {
+            writeln!(writer, "{}|{}|{}", finding.id, finding.kind, finding.reason).map_err(failed)?;
+        }
+        drop(writer);
+        let path = file.finish().map_err(failed)?;
+        let count = found.errors();
+        eprintln!("{}", messages.with("doctor-quarantined", &[("count", &count), ("path", &path.display())]));
+    }
+    if let Some(mut file) = plot.take() {
+        let svg = histogram::page(&[
+            (messages.get("doctor-plot-durations"), &found.durations),
+            (messages.get("doctor-plot-rates"), &found.speaking_rates),
+        ]);
+        file.writer().write_all(svg.as_bytes()).map_err(failed)?;
+        let path = file.finish().map_err(failed)?;
+        eprintln!("{}", messages.with("doctor-plotted", &[("path", &path.display())]));
+    }
+
+    if args.json {
+        println!("{}", serde_json::to_string(&found).expect("plain data"));
+    } else {
+        print!("{}", report(&found, args.list, messages));
+    }
+    let errors = found.errors();
+    if Tolerance::default().is_exceeded(errors as u64, found.rows as u64) {
+        let message = messages.with("doctor-too-many", &[("count", &errors), ("rows", &found.rows)]);
+        return Err(Failure::new(FAILED, message).hint(messages.get("doctor-hint-too-many")));
+    }
+    if errors > 0 || (args.strict && !found.findings.is_empty()) {
+        return Err(Failure::new(FAILED, messages.with("doctor-not-clean", &[("count", &found.findings.len())])));
+    }
+    Ok(())
+}
+
+fn report(found: &Examination, list: usize, messages: &Messages) -> String {
+    let mut text = String::new();
+    let mut line = |content: String| {
+        text += &content;
+        text.push('\n');
+    };
+    line(messages.with(
+        "doctor-summary",
+        &[
+            ("usable", &found.usable),
+            ("rows", &found.rows),
+            ("hours", &format!("{:.2}", found.seconds / 3600.0)),
+            ("speakers", &found.speakers),
+        ],
+    ));
+    let rates: Vec<String> = found.rates.iter().map(|(rate, count)| format!("{rate} Hz ({count})")).collect();
+    line(messages.with("doctor-rates", &[("rates", &rates.join(", "))]));
+    if !found.durations.is_empty() {
+        let (low, middle, high) = spread(&found.durations);
+        line(messages.with(
+            "doctor-durations",
+            &[("low", &format!("{low:.1}")), ("middle", &format!("{middle:.1}")), ("high", &format!("{high:.1}"))],
+        ));
+    }
+    if found.findings.is_empty() {
+        line(String::new());
+        line(messages.get("doctor-clean"));
+        return text;
+    }
+    line(String::new());
+    let mut table = Table::new(["doctor-kind", "doctor-count", "doctor-effect"].map(|id| messages.get(id)));
+    for (severity, kind, count) in found.counts() {
+        let effect = if severity == Severity::Error { "doctor-left-out" } else { "doctor-used" };
+        table.row([kind.to_owned(), count.to_string(), messages.get(effect)]);
+    }
+    line(table.render());
+    for (_, kind, count) in found.counts() {
+        let of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
+        for finding in of_kind.iter().take(list) {
+            let place = finding.path.as_ref().map_or(finding.id.clone(), |path| path.display().to_string());
+            line(format!("  {place}: {}", finding.reason));
+        }
+        if count > list {
+            line(format!("  {}", messages.with("doctor-more", &[("count", &(count - list)), ("kind", &kind)])));
+        }
+    }
+    text
+}
+
+fn spread(values: &[f32]) -> (f32, f32, f32) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    (sorted[0], sorted[sorted.len() / 2], sorted[sorted.len() - 1])
+}

@@ -1,0 +1,93 @@
+//! `tandem prepare`: the index and the feature cache of a corpus, interruptible and resumable.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use serde_json::json;
+use tandem_data::{Cache, CacheMode, ClipFault, LoadSettings, Loader, PlanSettings, Tolerance};
+
+use crate::args::PrepareArgs;
+use crate::commands::corpus::{self, MB};
+use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::interrupt;
+use crate::messages::Messages;
+use crate::ui::progress;
+
+pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure> {
+    let settings = corpus::settings(&args.corpus)?;
+    let stop = interrupt::stop_flag();
+    let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
+    if !args.json {
+        print!("{}", corpus::describe(&corpus, messages));
+    }
+    let clips = corpus.len() as u32;
+    let cache = Cache::new(CacheMode::Disk, corpus.work_folder(), args.cache_limit * MB, &corpus.settings().mel);
+    let plan = PlanSettings { batch_size: 1, seed: 0, static_shapes: false, plain_order: false };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default() };
+    let loader = Loader::new(corpus.clone(), (0..clips).collect(), settings, cache)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+
+    let bar = progress::bar(u64::from(clips), stderr().is_terminal());
+    bar.set_message(messages.get("prepare-features"));
+    let (next, made) = (AtomicU32::new(0), AtomicU64::new(0));
+    let bad: Mutex<Vec<(u32, ClipFault)>> = Mutex::default();
+    let work = || {
+        loop {
+            let clip = next.fetch_add(1, Ordering::Relaxed);
+            if clip >= clips || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            match loader.prepare(clip) {
+                Ok(worked) => made.fetch_add(u64::from(worked), Ordering::Relaxed),
+                Err(fault) => {
+                    bad.lock().unwrap_or_else(|e| e.into_inner()).push((clip, fault));
+                    0
+                }
+            };
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    bar.finish_and_clear();
+    let bad = bad.into_inner().unwrap_or_else(|e| e.into_inner());
+    for (clip, fault) in &bad {
+        eprintln!("{}: {fault}", corpus.name(*clip).0);
+    }
+    let stats = loader.cache().stats();
+    let made = made.into_inner();
+    let done = u64::from(next.into_inner().min(clips)) - bad.len() as u64;
+    if args.json {
+        let object = json!({"clips": clips, "ready": done, "made": made, "bad": bad.len(), "cache": stats,
+            "folder": corpus.work_folder()});
+        println!("{object}");
+    } else {
+        println!(
+            "{}",
+            messages.with(
+                "prepare-done",
+                &[
+                    ("ready", &done),
+                    ("made", &made),
+                    ("megabytes", &(stats.bytes / MB)),
+                    ("folder", &corpus.work_folder().display()),
+                ],
+            )
+        );
+    }
+    if stats.full > 0 {
+        eprintln!("{}", messages.with("prepare-full", &[("count", &stats.full), ("limit", &args.cache_limit)]));
+    }
+    if stats.failed > 0 {
+        return Err(Failure::new(FAILED, messages.with("prepare-failed", &[("count", &stats.failed)])));
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::new(INTERRUPTED, messages.with("prepare-stopped", &[("ready", &done)])));
+    }
+    Ok(())
+}

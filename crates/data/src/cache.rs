@@ -1,0 +1,361 @@
+//! Finished features, in memory or on disk.
+//!
+//! An entry is keyed by the file's path, size and date, the audio settings and this format's version, and it is
+//! checked before it is used: what does not match or is damaged is made anew. Entries appear whole (a file is written
+//! under another name and renamed), so two runs may share a cache. The cache has a limit; when it is reached, what is
+//! inside stays and the rest is computed each time: an epoch visits every clip once, so throwing out the oldest
+//! would throw out exactly what comes next.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tandem_audio::MelSettings;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use crate::index::file_identity;
+
+const MAGIC: &[u8; 8] = b"TNDMMEL1";
+const HEADER_BYTES: usize = 48;
+
+/// Where features are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// Nowhere.
+    Off,
+    /// In memory, for this run.
+    Ram,
+    /// On disk, for this run and others.
+    Disk,
+}
+
+/// What the cache did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheStats {
+    /// Entries used.
+    pub hits: u64,
+    /// Entries that were not there.
+    pub misses: u64,
+    /// Entries that were there, but damaged or of something else; they were made anew.
+    pub rebuilt: u64,
+    /// Entries written.
+    pub stored: u64,
+    /// Entries not written because the cache is full.
+    pub full: u64,
+    /// Entries not written because writing failed (the disk is full, say).
+    pub failed: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    rebuilt: AtomicU64,
+    stored: AtomicU64,
+    full: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A clip's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key(u128);
+
+/// Features of clips. Shared by all workers.
+#[derive(Debug)]
+pub struct Cache {
+    mode: CacheMode,
+    folder: PathBuf,
+    limit_bytes: u64,
+    settings: String,
+    memory: Mutex<HashMap<Key, Arc<[f32]>>>,
+    counters: Counters,
+}
+
+impl Cache {
+    /// A cache of features made with these settings; on disk below `folder`.
+    pub fn new(mode: CacheMode, folder: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
+        let folder = folder.join("mel");
+        let counters = Counters::default();
+        if mode == CacheMode::Disk {
+            counters.bytes.store(size_of_folder(&folder), Ordering::Relaxed);
+        }
+        let settings = serde_json::to_string(settings).expect("plain data");
+        Cache { mode, folder, limit_bytes, settings, memory: Mutex::default(), counters }
+    }
+
+    /// Where features are kept.
+    pub fn mode(&self) -> CacheMode {
+        self.mode
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> CacheStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheStats {
+            hits: get(&self.counters.hits),
+            misses: get(&self.counters.misses),
+            rebuilt: get(&self.counters.rebuilt),
+            stored: get(&self.counters.stored),
+            full: get(&self.counters.full),
+            failed: get(&self.counters.failed),
+            bytes: get(&self.counters.bytes),
+        }
+    }
+
+    /// The key of a file as it is now; `None` without a cache or without the file.
+    pub(crate) fn key(&self, path: &Path) -> Option<Key> {
+        if self.mode == CacheMode::Off {
+            return None;
+        }
+        let (size, date) = file_identity(path).ok()?;
+        let mut text = Vec::with_capacity(256);
+        text.extend_from_slice(MAGIC);
+        text.extend_from_slice(&size.to_le_bytes());
+        text.extend_from_slice(&date.to_le_bytes());
+        text.extend_from_slice(&(self.settings.len() as u64).to_le_bytes());
+        text.extend_from_slice(self.settings.as_bytes());
+        text.extend_from_slice(path.as_os_str().as_encoded_bytes());
+        Some(Key(xxh3_128(&text)))
+    }
+
+    /// Copies an entry of `rows` rows of `frames` values to `out`, row `r` to `r * stride`. Returns whether it was
+    /// there. `buffer` is scratch space.
+    pub(crate) fn load(
+        &self,
+        key: Key,
+        rows: usize,
+        frames: usize,
+        out: &mut [f32],
+        stride: usize,
+        buffer: &mut Vec<u8>,
+    ) -> bool {
+        let found = match self.mode {
+            CacheMode::Off => return false,
+            CacheMode::Ram => {
+                let entry = self.lock().get(&key).cloned();
+                entry.filter(|values| values.len() == rows * frames).map(|values| {
+                    for (row, values) in values.chunks_exact(frames).enumerate() {
+                        out[row * stride..row * stride + frames].copy_from_slice(values);
+                    }
+                })
+            }
+            CacheMode::Disk => match self.read(key, buffer) {
+                Err(_) => None,
+                Ok(()) => match read_cache_entry(buffer, Some(key.0)) {
+                    Some((there_rows, there_frames, body)) if (there_rows, there_frames) == (rows, frames) => {
+                        for (row, values) in body.chunks_exact(4 * frames).enumerate() {
+                            let out = &mut out[row * stride..row * stride + frames];
+                            for (value, bytes) in out.iter_mut().zip(values.chunks_exact(4)) {
+                                *value = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+                            }
+                        }
+                        Some(())
+                    }
+                    _ => {
+                        count(&self.counters.rebuilt);
+                        None
+                    }
+                },
+            },
+        };
+        count(if found.is_some() { &self.counters.hits } else { &self.counters.misses });
+        found.is_some()
+    }
+
+    /// Keeps an entry, if there is room.
+    pub(crate) fn store(&self, key: Key, rows: usize, frames: usize, values: &[f32], stride: usize) {
+        let bytes = (HEADER_BYTES + 4 * rows * frames) as u64;
+        if self.mode == CacheMode::Off {
+            return;
+        }
+        if self.counters.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit_bytes {
+            self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            count(&self.counters.full);
+            return;
+        }
+        let row = |row: usize| &values[row * stride..row * stride + frames];
+        match self.mode {
+            CacheMode::Off => {}
+            CacheMode::Ram => {
+                let values: Vec<f32> = (0..rows).flat_map(row).copied().collect();
+                self.lock().insert(key, values.into());
+                count(&self.counters.stored);
+            }
+            CacheMode::Disk => {
+                let mut body = Vec::with_capacity(4 * rows * frames);
+                for value in (0..rows).flat_map(row) {
+                    body.extend_from_slice(&value.to_le_bytes());
+                }
+                match self.write(key, rows, frames, &body) {
+                    Ok(()) => count(&self.counters.stored),
+                    // A cache that cannot be written is slower, not wrong.
+                    Err(_) => {
+                        self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        count(&self.counters.failed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether an entry of this name is there (it is checked only when it is used).
+    pub(crate) fn has(&self, key: Key) -> bool {
+        match self.mode {
+            CacheMode::Off => false,
+            CacheMode::Ram => self.lock().contains_key(&key),
+            CacheMode::Disk => self.path(key).is_file(),
+        }
+    }
+
+    fn path(&self, key: Key) -> PathBuf {
+        let name = format!("{:032x}", key.0);
+        self.folder.join(&name[..2]).join(&name[2..])
+    }
+
+    fn read(&self, key: Key, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let mut file = std::fs::File::open(self.path(key))?;
+        buffer.clear();
+        file.read_to_end(buffer)?;
+        Ok(())
+    }
+
+    fn write(&self, key: Key, rows: usize, frames: usize, body: &[u8]) -> io::Result<()> {
+        let path = self.path(key);
+        let folder = path.parent().expect("it has one");
+        std::fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut header = [0u8; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..24].copy_from_slice(&key.0.to_le_bytes());
+        header[24..28].copy_from_slice(&(rows as u32).to_le_bytes());
+        header[28..32].copy_from_slice(&(frames as u32).to_le_bytes());
+        header[32..40].copy_from_slice(&xxh3_64(body).to_le_bytes());
+        let check = xxh3_64(&header[..40]);
+        header[40..48].copy_from_slice(&check.to_le_bytes());
+        file.write_all(&header)?;
+        file.write_all(body)?;
+        file.persist(&path).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<[f32]>>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Rows, frames and values (little-endian `f32`) of an entry; `None` unless every byte is as it was written.
+/// Public for the fuzzer.
+pub fn read_cache_entry(bytes: &[u8], key: Option<u128>) -> Option<(usize, usize, &[u8])> {
+    let (header, body) = bytes.split_at_checked(HEADER_BYTES)?;
+    let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+    let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes")) as usize;
+    if &header[..8] != MAGIC || u64_at(40) != xxh3_64(&header[..40]) {
+        return None;
+    }
+    if key.is_some_and(|key| key.to_le_bytes() != header[8..24]) {
+        return None;
+    }
+    let (rows, frames) = (u32_at(24), u32_at(28));
+    let length = rows.checked_mul(frames)?.checked_mul(4)?;
+    (body.len() == length && frames > 0 && u64_at(32) == xxh3_64(body)).then_some((rows, frames, body))
+}
+
+fn size_of_folder(folder: &Path) -> u64 {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries(folder)
+        .flat_map(|part| entries(&part.path()).collect::<Vec<_>>())
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn corpus_file(folder: &Path) -> PathBuf {
+        let path = folder.join("a.wav");
+        std::fs::write(&path, b"sound").expect("writable");
+        path
+    }
+
+    fn values() -> Vec<f32> {
+        (0..12).map(|n| n as f32 * 0.5 - 2.0).collect()
+    }
+
+    /// Loads a 3 x 4 entry into a wider batch.
+    fn load(cache: &Cache, key: Key) -> Option<Vec<f32>> {
+        let mut out = vec![9.0; 3 * 6];
+        cache.load(key, 3, 4, &mut out, 6, &mut Vec::new()).then(|| {
+            assert!((0..3).all(|row| out[row * 6 + 4..row * 6 + 6] == [9.0, 9.0]), "what is beside it is untouched");
+            (0..3).flat_map(|row| out[row * 6..row * 6 + 4].to_vec()).collect()
+        })
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded_and_other_settings_or_files_are_not() {
+        for mode in [CacheMode::Ram, CacheMode::Disk] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = corpus_file(folder.path());
+            let settings = MelSettings::default();
+            let cache = Cache::new(mode, folder.path(), 1 << 20, &settings);
+            let key = cache.key(&file).expect("there");
+            assert_eq!(load(&cache, key), None);
+            cache.store(key, 3, 4, &values(), 4);
+            assert_eq!(load(&cache, key), Some(values()));
+            let other = Cache::new(mode, folder.path(), 1 << 20, &MelSettings { n_mels: 64, ..settings });
+            assert_ne!(other.key(&file), Some(key), "other settings");
+            std::fs::write(&file, b"another sound").expect("writable");
+            assert_ne!(cache.key(&file), Some(key), "another file");
+            assert_eq!((cache.stats().hits, cache.stats().misses, cache.stats().stored), (1, 1, 1));
+        }
+    }
+
+    #[test]
+    fn a_damaged_entry_is_noticed_at_every_byte_and_rebuilt() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = corpus_file(folder.path());
+        let cache = Cache::new(CacheMode::Disk, folder.path(), 1 << 20, &MelSettings::default());
+        let key = cache.key(&file).expect("there");
+        cache.store(key, 3, 4, &values(), 4);
+        let path = cache.path(key);
+        let bytes = std::fs::read(&path).expect("written");
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, &damaged).expect("writable");
+            assert_eq!(load(&cache, key), None, "byte {at}");
+            std::fs::write(&path, &bytes[..at]).expect("writable");
+            assert_eq!(load(&cache, key), None, "cut at {at}");
+        }
+        assert_eq!(cache.stats().rebuilt, 2 * bytes.len() as u64);
+        cache.store(key, 3, 4, &values(), 4);
+        assert_eq!(load(&cache, key), Some(values()));
+    }
+
+    #[test]
+    fn a_full_cache_keeps_what_it_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = corpus_file(folder.path());
+        for mode in [CacheMode::Ram, CacheMode::Disk] {
+            let cache = Cache::new(mode, folder.path(), 150, &MelSettings::default());
+            let (first, second) = (cache.key(&file).expect("there"), Key(7));
+            cache.store(first, 3, 4, &values(), 4);
+            cache.store(second, 3, 4, &values(), 4);
+            assert!(load(&cache, first).is_some() && load(&cache, second).is_none());
+            assert_eq!((cache.stats().stored, cache.stats().full), (1, 1));
+            assert!(cache.stats().bytes <= 150);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Why a clip is left out, and how many may be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use tandem_audio::AudioError;
+
+/// Why a clip cannot be trained on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClipFault {
+    /// The row is not UTF-8.
+    NotUtf8,
+    /// The row has this many columns instead of two or three.
+    Columns(usize),
+    /// The id is empty or not a plain file name.
+    BadId,
+    /// The same id was in this earlier line.
+    DuplicateId(u64),
+    /// There is no audio file of that name.
+    Missing,
+    /// The audio file gives no usable samples.
+    Audio(AudioError),
+    /// The transcript is empty.
+    EmptyText,
+    /// The transcript has no letter and no number.
+    NoWords,
+    /// Shorter than one frame.
+    TooShort(u64),
+    /// More frames than allowed.
+    TooLong {
+        /// Its frames.
+        frames: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A longer transcript than allowed.
+    TextTooLong {
+        /// Its tokens.
+        tokens: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The file has changed since it was indexed, and its length with it.
+    Changed,
+}
+
+impl ClipFault {
+    /// A short name that does not change, for scripts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ClipFault::NotUtf8 => "not-utf8",
+            ClipFault::Columns(_) => "columns",
+            ClipFault::BadId => "bad-id",
+            ClipFault::DuplicateId(_) => "duplicate-id",
+            ClipFault::Missing => "missing",
+            ClipFault::EmptyText => "empty-text",
+            ClipFault::NoWords => "no-words",
+            ClipFault::TooShort(_) => "too-short",
+            ClipFault::TooLong { .. } => "too-long",
+            ClipFault::TextTooLong { .. } => "text-too-long",
+            ClipFault::Changed => "changed",
+            ClipFault::Audio(error) => match error {
+                AudioError::Io(_) => "unreadable",
+                AudioError::NotAFile => "not-a-file",
+                AudioError::ZeroBytes => "zero-bytes",
+                AudioError::NotAudio => "not-audio",
+                AudioError::Empty => "no-samples",
+                AudioError::Truncated { .. } => "truncated",
+                AudioError::Encoding { .. } => "encoding",
+                AudioError::Samples(_) => "not-finite",
+                _ => "malformed",
+            },
+        }
+    }
+
+    /// Whether it is a limit the user set rather than something wrong with the clip.
+    pub fn is_limit(&self) -> bool {
+        matches!(self, ClipFault::TooLong { .. } | ClipFault::TextTooLong { .. })
+    }
+}
+
+impl fmt::Display for ClipFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClipFault::NotUtf8 => write!(f, "the row is not UTF-8"),
+            ClipFault::Columns(n) => write!(f, "{n} columns instead of 2 or 3 (a text with | must be in quotes)"),
+            ClipFault::BadId => write!(f, "the id is not a file name"),
+            ClipFault::DuplicateId(line) => write!(f, "the same id as in line {line}"),
+            ClipFault::Missing => write!(f, "no audio file of this name"),
+            ClipFault::Audio(error) => write!(f, "{error}"),
+            ClipFault::EmptyText => write!(f, "empty text"),
+            ClipFault::NoWords => write!(f, "the text has no words"),
+            ClipFault::TooShort(samples) => write!(f, "shorter than one frame ({samples} samples)"),
+            ClipFault::TooLong { frames, limit } => write!(f, "{frames} frames, the limit is {limit}"),
+            ClipFault::TextTooLong { tokens, limit } => write!(f, "{tokens} tokens of text, the limit is {limit}"),
+            ClipFault::Changed => write!(f, "the file has changed since it was indexed"),
+        }
+    }
+}
+
+impl std::error::Error for ClipFault {}
+
+impl From<AudioError> for ClipFault {
+    fn from(error: AudioError) -> Self {
+        match error {
+            AudioError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => ClipFault::Missing,
+            error => ClipFault::Audio(error),
+        }
+    }
+}
+
+/// How many clips may be left out before it is an error: more than `share` of them, and more than `count`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tolerance {
+    /// The share of all clips.
+    pub share: f64,
+    /// In a small corpus a few are fine, whatever their share.
+    pub count: u64,
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Tolerance { share: 0.05, count: 20 }
+    }
+}
+
+impl Tolerance {
+    /// Whether so many of so many are too many.
+    pub fn is_exceeded(&self, faults: u64, clips: u64) -> bool {
+        faults > self.count && faults as f64 > self.share * clips as f64
+    }
+}
+
+/// A clip that is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FaultReport {
+    /// Its id, or the line where an id should be.
+    pub id: String,
+    /// Its file, as far as one is known.
+    pub path: Option<PathBuf>,
+    /// The short name of the reason.
+    pub kind: &'static str,
+    /// The reason.
+    pub reason: String,
+}
+
+/// The clips left out so far. Each is counted once, however often it comes up.
+#[derive(Debug)]
+pub struct Ledger {
+    tolerance: Tolerance,
+    clips: u64,
+    faults: Mutex<BTreeMap<u32, FaultReport>>,
+}
+
+impl Ledger {
+    /// For a corpus of so many clips.
+    pub fn new(tolerance: Tolerance, clips: u64) -> Ledger {
+        Ledger { tolerance, clips, faults: Mutex::default() }
+    }
+
+    /// Notes a clip. Returns whether there are too many now.
+    pub fn note(&self, clip: u32, report: FaultReport) -> bool {
+        let mut faults = self.lock();
+        faults.insert(clip, report);
+        self.tolerance.is_exceeded(faults.len() as u64, self.clips)
+    }
+
+    /// Whether this clip is known to be bad.
+    pub fn contains(&self, clip: u32) -> bool {
+        self.lock().contains_key(&clip)
+    }
+
+    /// All of them, in the order of the corpus.
+    pub fn reports(&self) -> Vec<FaultReport> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, FaultReport>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_is_more_than_the_share_and_more_than_the_count() {
+        let tolerance = Tolerance::default();
+        for (faults, clips, exceeded) in
+            [(20, 30, false), (21, 30, true), (21, 1000, false), (50, 1000, false), (51, 1000, true)]
+        {
+            assert_eq!(tolerance.is_exceeded(faults, clips), exceeded, "{faults} of {clips}");
+        }
+    }
+}

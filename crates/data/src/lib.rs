@@ -1,0 +1,34 @@
+//! Speech corpora for training: from a folder of clips and transcripts to padded batches, in an order that depends
+//! on nothing but the seed.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `metadata.rs` | [`Metadata`]: `metadata.csv` and `speakers.csv`; rows by their place in the file, not in memory |
+//! | `fault.rs` | [`ClipFault`]: why a clip is left out; [`Ledger`]: how many may be |
+//! | `index.rs` | [`Index`]: the length of every clip and what is wrong with it, kept on disk |
+//! | `corpus.rs` | [`Corpus`]: metadata and index together; the split into training and validation |
+//! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
+//! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
+//! | `batch.rs` | [`Batch`]: padded, with true lengths |
+//! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
+//! | `doctor.rs` | [`examine`]: everything that is odd about a corpus, before a single step |
+
+mod batch;
+mod cache;
+mod corpus;
+mod doctor;
+mod fault;
+mod index;
+mod load;
+mod metadata;
+mod plan;
+
+pub use batch::Batch;
+pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
+pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
+pub use doctor::{Examination, Finding, Severity, examine};
+pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
+pub use index::{Index, IndexEntry, IndexError};
+pub use load::{LoadCounters, LoadSettings, Loader};
+pub use metadata::{Metadata, MetadataError, Record, parse_row};
+pub use plan::{ClipSize, PlanSettings, PlannedBatch, Waste, bucket_shapes, order, plan, waste};

@@ -1,0 +1,330 @@
+//! The stages that make batches: read, decode, resample, features, text, collate.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+use tandem_audio::{Decoder, LogMel, Resampler, SettingsError};
+use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, QueueLimits};
+
+use crate::batch::{Batch, Recycler};
+use crate::cache::Cache;
+use crate::corpus::Corpus;
+use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
+use crate::plan::{ClipSize, PlanSettings, PlannedBatch, plan};
+
+/// How a corpus is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadSettings {
+    /// How batches are formed.
+    pub plan: PlanSettings,
+    /// How many bad clips are fine.
+    pub tolerance: Tolerance,
+}
+
+/// What loading did, and where its time went (summed over all workers).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LoadCounters {
+    /// Files decoded.
+    pub decoded: u64,
+    /// Seconds spent reading and decoding files.
+    pub decode_s: f64,
+    /// Seconds spent resampling.
+    pub resample_s: f64,
+    /// Seconds spent on log-mel features.
+    pub features_s: f64,
+    /// Seconds spent reading from and writing to the cache.
+    pub cache_s: f64,
+    /// Seconds spent on texts.
+    pub text_s: f64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    decoded: AtomicU64,
+    decode_ns: AtomicU64,
+    resample_ns: AtomicU64,
+    features_ns: AtomicU64,
+    cache_ns: AtomicU64,
+    text_ns: AtomicU64,
+}
+
+impl Counters {
+    fn time<R>(counter: &AtomicU64, work: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let result = work();
+        counter.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+}
+
+/// Makes batches of a corpus.
+#[derive(Debug)]
+pub struct Loader {
+    corpus: Arc<Corpus>,
+    settings: LoadSettings,
+    sizes: Arc<Vec<ClipSize>>,
+    subset: Arc<Vec<u32>>,
+    cache: Arc<Cache>,
+    ledger: Arc<Ledger>,
+    template: LogMel,
+    recycler: Recycler,
+    counters: Counters,
+    /// Tells the loaders of one process apart, so that a thread never uses another's tables.
+    number: u64,
+}
+
+thread_local!(static WORKSPACE: RefCell<Option<Workspace>> = const { RefCell::new(None) });
+static LOADERS: AtomicU64 = AtomicU64::new(0);
+
+/// What one thread works in. Kept from batch to batch.
+struct Workspace {
+    owner: u64,
+    decoder: Decoder,
+    log_mel: LogMel,
+    resamplers: Vec<Resampler>,
+    samples: Vec<f32>,
+    bytes: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl Loader {
+    /// Makes batches of the clips `subset` of a corpus.
+    pub fn new(
+        corpus: Arc<Corpus>,
+        subset: Vec<u32>,
+        settings: LoadSettings,
+        cache: Cache,
+    ) -> Result<Arc<Loader>, SettingsError> {
+        let template = LogMel::new(&corpus.settings().mel)?;
+        Ok(Arc::new(Loader {
+            sizes: Arc::new(corpus.sizes()),
+            ledger: Arc::new(Ledger::new(settings.tolerance, subset.len() as u64)),
+            subset: Arc::new(subset),
+            cache: Arc::new(cache),
+            corpus,
+            settings,
+            template,
+            recycler: Recycler::default(),
+            counters: Counters::default(),
+            number: LOADERS.fetch_add(1, Ordering::Relaxed),
+        }))
+    }
+
+    /// The batches of an epoch.
+    pub fn plan(&self, epoch: u64) -> Vec<PlannedBatch> {
+        plan(&self.settings.plan, epoch, &self.sizes, &self.subset)
+    }
+
+    /// The corpus behind it.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// The clips that turned out to be bad while loading.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// What loading did so far.
+    pub fn counters(&self) -> LoadCounters {
+        let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
+        LoadCounters {
+            decoded: self.counters.decoded.load(Ordering::Relaxed),
+            decode_s: seconds(&self.counters.decode_ns),
+            resample_s: seconds(&self.counters.resample_ns),
+            features_s: seconds(&self.counters.features_ns),
+            cache_s: seconds(&self.counters.cache_ns),
+            text_s: seconds(&self.counters.text_ns),
+        }
+    }
+
+    /// Bytes that a batch takes on the host.
+    pub fn batch_bytes(&self, batch: &PlannedBatch) -> usize {
+        4 * batch.rows * (batch.frames * self.template.settings().n_mels + batch.tokens)
+    }
+
+    /// The stages as a flow, from `start` to the end of epoch `epochs - 1`: memory is leased from `budget`, `workers`
+    /// batches are made at once and kept ready in the queue `host`. Batches without one good clip are skipped.
+    pub fn flow(
+        self: &Arc<Loader>,
+        context: &Context,
+        start: Cursor,
+        epochs: u64,
+        workers: &Knob,
+        buffer: impl Into<QueueLimits>,
+        budget: &Budget,
+    ) -> Flow<Batch> {
+        let (planner, sizer, loader) = (self.clone(), self.clone(), self.clone());
+        Flow::source(context, "plan", start, epochs, move |epoch| planner.plan(epoch))
+            .lease(budget, move |batch| sizer.batch_bytes(batch))
+            .par_stage("load", workers, move |batch| loader.load(&batch))
+            .tolerate(|_, _| true, |_| {}) // the ledger counts clips and ends the run when there are too many
+            .prefetch("host", buffer)
+    }
+
+    /// Makes one batch. Bad clips are noted in the ledger and left out.
+    pub fn load(&self, planned: &PlannedBatch) -> Result<Batch, Fault> {
+        self.with_workspace(|workspace| self.load_with(planned, workspace))
+    }
+
+    fn load_with(&self, planned: &PlannedBatch, workspace: &mut Workspace) -> Result<Batch, Fault> {
+        let n_mels = self.template.settings().n_mels;
+        let (rows, frames, tokens) = (planned.rows, planned.frames, planned.tokens);
+        let row_values = n_mels * frames;
+        let mut batch = Batch {
+            clips: Vec::with_capacity(rows),
+            speakers: Vec::with_capacity(rows),
+            rows,
+            tokens,
+            frames,
+            n_mels,
+            ids: vec![0; rows * tokens],
+            id_lengths: vec![0; rows],
+            mel: self.recycler.take(rows * row_values),
+            mel_lengths: vec![0; rows],
+            seconds: 0.0,
+        };
+        for &clip in planned.clips.iter().filter(|&&clip| !self.ledger.contains(clip)) {
+            let row = batch.clips.len();
+            let out = &mut batch.mel[row * row_values..(row + 1) * row_values];
+            match self.load_clip(clip, out, frames, workspace) {
+                Ok(ids) => {
+                    for (to, id) in batch.ids[row * tokens..].iter_mut().zip(&ids) {
+                        *to = *id as i32;
+                    }
+                    let (entry, length) = (self.corpus.entry(clip), self.sizes[clip as usize].frames as usize);
+                    out.chunks_exact_mut(frames).for_each(|row| row[length..].fill(0.0));
+                    (batch.id_lengths[row], batch.mel_lengths[row]) = (ids.len(), length);
+                    batch.seconds += entry.samples as f64 / f64::from(entry.rate);
+                    batch.clips.push(clip);
+                    batch.speakers.push(entry.speaker);
+                }
+                Err(fault) => self.leave_out(clip, &fault)?,
+            }
+        }
+        let filled = batch.clips.len();
+        if filled == 0 {
+            return Err(Fault::new("none of its clips can be used"));
+        }
+        batch.mel[filled * row_values..].fill(0.0);
+        Ok(batch)
+    }
+
+    /// Log-mel of a clip into its place in the batch; returns the ids of its text.
+    fn load_clip(
+        &self,
+        clip: u32,
+        out: &mut [f32],
+        stride: usize,
+        workspace: &mut Workspace,
+    ) -> Result<Vec<u32>, ClipFault> {
+        let (_, path, ids) = Counters::time(&self.counters.text_ns, || self.corpus.clip(clip, &mut workspace.row))?;
+        let settings = self.template.settings();
+        let frames = self.sizes[clip as usize].frames as usize;
+        let key = self.cache.key(&path);
+        if let Some(key) = key {
+            let found = Counters::time(&self.counters.cache_ns, || {
+                self.cache.load(key, settings.n_mels, frames, out, stride, &mut workspace.bytes)
+            });
+            if found {
+                return Ok(ids);
+            }
+        }
+        self.counters.decoded.fetch_add(1, Ordering::Relaxed);
+        let padding = settings.padding_samples();
+        workspace.samples.clear();
+        workspace.samples.resize(padding, 0.0);
+        let shape =
+            Counters::time(&self.counters.decode_ns, || workspace.decoder.decode(&path, &mut workspace.samples))?;
+        if shape.rate != settings.sample_rate {
+            Counters::time(&self.counters.resample_ns, || {
+                workspace.resample(shape.rate, settings.sample_rate, padding)
+            })?;
+        }
+        if settings.frames(workspace.samples.len() - padding) != frames {
+            return Err(ClipFault::Changed);
+        }
+        Counters::time(&self.counters.features_ns, || {
+            workspace.log_mel.compute_into(&mut workspace.samples, out, stride);
+        });
+        if let Some(key) = key {
+            Counters::time(&self.counters.cache_ns, || self.cache.store(key, settings.n_mels, frames, out, stride));
+        }
+        Ok(ids)
+    }
+
+    /// Puts a clip's features into the cache, if they are not there. Returns whether work was done.
+    pub fn prepare(&self, clip: u32) -> Result<bool, ClipFault> {
+        let (_, path) = self.corpus.name(clip);
+        let key = path.and_then(|path: PathBuf| self.cache.key(&path));
+        if key.is_some_and(|key| self.cache.has(key)) {
+            return Ok(false);
+        }
+        let (frames, n_mels) = (self.sizes[clip as usize].frames as usize, self.template.settings().n_mels);
+        let mut out = self.recycler.take(n_mels * frames);
+        self.with_workspace(|workspace| self.load_clip(clip, &mut out, frames, workspace))?;
+        Ok(true)
+    }
+
+    /// This thread's workspace, made for this loader when it is first used.
+    fn with_workspace<R>(&self, work: impl FnOnce(&mut Workspace) -> R) -> R {
+        WORKSPACE.with_borrow_mut(|slot| {
+            let mine = slot.take().filter(|workspace| workspace.owner == self.number);
+            let workspace = slot.insert(mine.unwrap_or_else(|| Workspace {
+                owner: self.number,
+                decoder: Decoder::new(),
+                log_mel: self.template.another(),
+                resamplers: Vec::new(),
+                samples: Vec::new(),
+                bytes: Vec::new(),
+                row: Vec::new(),
+            }));
+            work(workspace)
+        })
+    }
+
+    fn leave_out(&self, clip: u32, fault: &ClipFault) -> Result<(), Fault> {
+        let (id, path) = self.corpus.name(clip);
+        let report = FaultReport { id: id.clone(), path: path.clone(), kind: fault.kind(), reason: fault.to_string() };
+        if !self.ledger.note(clip, report) {
+            return Ok(());
+        }
+        let reports = self.ledger.reports();
+        let mut text =
+            format!("{} of {} clips cannot be used, more than is tolerated", reports.len(), self.subset.len());
+        for report in reports.iter().take(10) {
+            text += &format!("\n  {}: {}", report.id, report.reason);
+        }
+        let fault = Fault::new(text).fatal().sample(id);
+        Err(match path {
+            Some(path) => fault.path(path),
+            None => fault,
+        })
+    }
+}
+
+impl Workspace {
+    fn resample(&mut self, from: u32, to: u32, start: usize) -> Result<(), ClipFault> {
+        let known = self.resamplers.iter().position(|resampler| resampler.rates() == (from, to));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let resampler =
+                    Resampler::new(from, to).ok_or(ClipFault::Audio(tandem_audio::AudioError::Rate(from)))?;
+                self.resamplers.push(resampler);
+                self.resamplers.len() - 1
+            }
+        };
+        self.resamplers[at].resample(&mut self.samples, start);
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+//! `metadata.csv` in the LJSpeech layout, and `speakers.csv`.
+//!
+//! A corpus may have a million rows, so rows are kept as places in the file (sixteen bytes each) and read when they
+//! are needed.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use crate::fault::ClipFault;
+
+/// Tried in this order.
+const NAMES: [&str; 2] = ["metadata.csv", "metadata_train.csv"];
+/// A line longer than this is not a transcript.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// Why a folder is not a corpus.
+#[derive(Debug)]
+pub enum MetadataError {
+    /// The folder does not exist or is not one.
+    NotAFolder(PathBuf),
+    /// No metadata file in it.
+    NoMetadata(PathBuf),
+    /// It cannot be read.
+    Io(PathBuf, io::Error),
+    /// It has no rows.
+    Empty(PathBuf),
+}
+
+impl fmt::Display for MetadataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetadataError::NotAFolder(path) => write!(f, "`{}` is not a folder", path.display()),
+            MetadataError::NoMetadata(path) => {
+                write!(f, "`{}` has neither metadata.csv nor metadata_train.csv", path.display())
+            }
+            MetadataError::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
+            MetadataError::Empty(path) => write!(f, "`{}` has no rows", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for MetadataError {}
+
+/// A row: what belongs to one clip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The clip's id: its file name without the ending.
+    pub id: Cow<'a, str>,
+    /// The text to say: the normalised column if there is one, else the text.
+    pub text: Cow<'a, str>,
+}
+
+/// Splits a row `id|text` or `id|text|normalised text`.
+pub fn parse_row(line: &[u8]) -> Result<Record<'_>, ClipFault> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+    let line = std::str::from_utf8(line).map_err(|_| ClipFault::NotUtf8)?;
+    // Quotes are ordinary characters (as in LJSpeech itself), unless only they can explain the number of columns.
+    let mut fields: Vec<Cow<'_, str>> = line.split('|').map(Cow::Borrowed).collect();
+    if fields.len() > 3 {
+        fields = split_quoted(line);
+    }
+    let columns = fields.len();
+    if !(2..=3).contains(&columns) {
+        return Err(ClipFault::Columns(columns));
+    }
+    let normalised = fields.pop().filter(|text| columns == 2 || !text.trim().is_empty());
+    let text = if columns == 3 { fields.pop() } else { None };
+    let text = normalised.or(text).unwrap_or_default();
+    let id = fields.pop().unwrap_or_default();
+    let id = match id {
+        Cow::Borrowed(id) => Cow::Borrowed(id.trim()),
+        Cow::Owned(id) => Cow::Owned(id.trim().to_owned()),
+    };
+    if !is_file_name(&id) {
+        return Err(ClipFault::BadId);
+    }
+    Ok(Record { id, text })
+}
+
+/// Fields separated by `|`, of which some are in double quotes (doubled inside).
+fn split_quoted(line: &str) -> Vec<Cow<'_, str>> {
+    let mut fields = Vec::new();
+    let mut rest = line;
+    loop {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let mut field = String::new();
+            let mut chars = quoted.char_indices().peekable();
+            let mut after = quoted.len();
+            while let Some((at, c)) = chars.next() {
+                if c != '"' {
+                    field.push(c);
+                } else if chars.peek().is_some_and(|&(_, next)| next == '"') {
+                    chars.next();
+                    field.push('"');
+                } else {
+                    after = at + 1;
+                    break;
+                }
+            }
+            fields.push(Cow::Owned(field));
+            match quoted[after..].split_once('|') {
+                Some((_, next)) => rest = next,
+                None => return fields,
+            }
+        } else {
+            match rest.split_once('|') {
+                Some((field, next)) => {
+                    fields.push(Cow::Borrowed(field));
+                    rest = next;
+                }
+                None => {
+                    fields.push(Cow::Borrowed(rest));
+                    return fields;
+                }
+            }
+        }
+    }
+}
+
+/// No path, no reference to another folder, nothing that a file system refuses.
+fn is_file_name(id: &str) -> bool {
+    !id.is_empty() && id.len() <= 240 && id != "." && id != ".." && !id.contains(['/', '\\', '\0'])
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    offset: u64,
+    length: u32,
+    line: u32,
+}
+
+/// The rows of a metadata file.
+#[derive(Debug)]
+pub struct Metadata {
+    path: PathBuf,
+    file: File,
+    rows: Vec<Row>,
+}
+
+impl Metadata {
+    /// Finds the metadata file of a corpus and where its rows are.
+    pub fn open(folder: &Path) -> Result<Metadata, MetadataError> {
+        if !folder.is_dir() {
+            return Err(MetadataError::NotAFolder(folder.to_owned()));
+        }
+        let path = NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+        Metadata::open_file(&path.ok_or_else(|| MetadataError::NoMetadata(folder.to_owned()))?)
+    }
+
+    /// The validation rows of a corpus, if it comes with any.
+    pub fn open_validation(folder: &Path) -> Option<Result<Metadata, MetadataError>> {
+        let path = ["metadata_eval.csv", "metadata_val.csv"]
+            .iter()
+            .map(|name| folder.join(name))
+            .find(|path| path.is_file())?;
+        Some(Metadata::open_file(&path))
+    }
+
+    /// This file.
+    pub fn open_file(path: &Path) -> Result<Metadata, MetadataError> {
+        let fail = |error| MetadataError::Io(path.to_owned(), error);
+        let file = File::open(path).map_err(fail)?;
+        let mut reader = BufReader::with_capacity(1 << 16, &file);
+        let (mut rows, mut offset, mut line) = (Vec::new(), 0u64, Vec::new());
+        for number in 1u32.. {
+            line.clear();
+            let length = reader.read_until(b'\n', &mut line).map_err(fail)?;
+            if length == 0 {
+                break;
+            }
+            if !line.trim_ascii().is_empty() {
+                rows.push(Row { offset, length: length.min(LONGEST_LINE) as u32, line: number });
+            }
+            offset += length as u64;
+        }
+        rows.shrink_to_fit();
+        if rows.is_empty() {
+            return Err(MetadataError::Empty(path.to_owned()));
+        }
+        Ok(Metadata { path: path.to_owned(), file, rows })
+    }
+
+    /// The file itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many rows it has.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The line a row is on, counted from one.
+    pub fn line(&self, row: u32) -> u64 {
+        u64::from(self.rows[row as usize].line)
+    }
+
+    /// Reads a row into `buffer`, for [`parse_row`].
+    pub fn read<'a>(&self, row: u32, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], ClipFault> {
+        let row = self.rows[row as usize];
+        buffer.resize(row.length as usize, 0);
+        read_at(&self.file, buffer, row.offset).map_err(|error| ClipFault::Audio(error.into()))?;
+        Ok(buffer)
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, buffer, offset)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer = &mut buffer[read..];
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+/// Who speaks which clip, from `speakers.csv` (`id|speaker` or `id|speaker|language`).
+#[derive(Debug, Default)]
+pub(crate) struct Speakers {
+    pub(crate) names: Vec<String>,
+    by_id: HashMap<String, (u16, Option<String>)>,
+}
+
+impl Speakers {
+    pub(crate) fn open(folder: &Path) -> Result<Speakers, MetadataError> {
+        let path = folder.join("speakers.csv");
+        let mut speakers = Speakers::default();
+        if !path.is_file() {
+            return Ok(speakers);
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| MetadataError::Io(path, error))?;
+        for line in text.trim_start_matches('\u{FEFF}').lines() {
+            let mut fields = line.split('|').map(str::trim);
+            let (Some(id), Some(name)) = (fields.next(), fields.next()) else { continue };
+            let known = speakers.names.iter().position(|known| known == name);
+            let speaker = known.unwrap_or_else(|| {
+                speakers.names.push(name.to_owned());
+                speakers.names.len() - 1
+            });
+            speakers.by_id.insert(id.to_owned(), (speaker as u16, fields.next().map(str::to_owned)));
+        }
+        Ok(speakers)
+    }
+
+    pub(crate) fn of(&self, id: &str) -> (u16, Option<&str>) {
+        self.by_id.get(id).map_or((0, None), |(speaker, language)| (*speaker, language.as_deref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(line: &str) -> Result<(String, String), &'static str> {
+        parse_row(line.as_bytes())
+            .map(|record| (record.id.into_owned(), record.text.into_owned()))
+            .map_err(|fault| fault.kind())
+    }
+
+    fn row(id: &str, text: &str) -> Result<(String, String), &'static str> {
+        Ok((id.to_owned(), text.to_owned()))
+    }
+
+    #[test]
+    fn rows_are_read_as_people_write_them() {
+        assert_eq!(fields("a|Hello 2|hello two\n"), row("a", "hello two"));
+        assert_eq!(fields("a|Hello\r\n"), row("a", "Hello"));
+        assert_eq!(fields("\u{FEFF}a|x"), row("a", "x"));
+        assert_eq!(fields("a|Hello|"), row("a", "Hello"), "an empty normalised column falls back to the text");
+        assert_eq!(fields("a||"), row("a", ""));
+        assert_eq!(fields(" a |\"quoted\" and more"), row("a", "\"quoted\" and more"));
+        assert_eq!(fields("a|\"one | two\"|\"one or \"\"two\"\"\""), row("a", "one or \"two\""));
+        assert_eq!(fields("a|\"one | two | three\""), row("a", "one | two | three"));
+    }
+
+    #[test]
+    fn rows_that_are_none_say_why() {
+        assert_eq!(fields("a"), Err("columns"));
+        assert_eq!(fields("a|b|c|d"), Err("columns"));
+        assert_eq!(fields("|text"), Err("bad-id"));
+        assert_eq!(fields("../../etc/passwd|text"), Err("bad-id"));
+        assert_eq!(parse_row(b"a|\xFF").map_err(|fault| fault.kind()), Err("not-utf8"));
+    }
+}

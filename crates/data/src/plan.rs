@@ -1,0 +1,291 @@
+//! Which clips form batch *n* of an epoch: a pure function of seed, epoch and sizes.
+//!
+//! All clips are shuffled; in pools of some dozen batches they are sorted by a slightly blurred length and cut into
+//! batches; the batches are shuffled. So clips of a batch have nearly the same length, yet other company each epoch.
+
+use serde::{Deserialize, Serialize};
+
+/// Batches whose clips are sorted together. More means less padding and less mixing.
+const POOL_BATCHES: usize = 32;
+/// Lengths are blurred by up to this share before sorting, so that neighbours differ from epoch to epoch.
+const BLUR: f64 = 0.04;
+/// The most shapes that static batches come in.
+const SHAPES: usize = 8;
+
+/// The size of a clip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClipSize {
+    /// Mel frames.
+    pub frames: u32,
+    /// Tokens of its text.
+    pub tokens: u32,
+}
+
+/// How batches are formed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanSettings {
+    /// Clips in a batch.
+    pub batch_size: usize,
+    /// The same seed gives the same batches.
+    pub seed: u64,
+    /// Pads every batch to one of a few shapes that never change, instead of its own longest clip.
+    pub static_shapes: bool,
+    /// Shuffles and cuts, nothing else: the order that the benchmark of other loaders prescribes.
+    pub plain_order: bool,
+}
+
+/// One batch: which clips, and the shape they are padded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedBatch {
+    /// The clips, by number.
+    pub clips: Vec<u32>,
+    /// Rows of the batch; with static shapes it may have rows without a clip.
+    pub rows: usize,
+    /// Frames of each row.
+    pub frames: usize,
+    /// Tokens of each row.
+    pub tokens: usize,
+}
+
+/// Numbers from a seed (splitmix64): easy to repeat in any language.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// From -1 to 1.
+    fn signed(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, (self.next() % (i as u64 + 1)) as usize);
+        }
+    }
+}
+
+/// The numbers 0 to `count - 1` in an order that depends on `seed` alone.
+pub fn order(count: usize, seed: u64) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..count as u32).collect();
+    Random(seed).shuffle(&mut numbers);
+    numbers
+}
+
+/// The batches of an epoch over the clips `subset` (numbers into `sizes`).
+pub fn plan(settings: &PlanSettings, epoch: u64, sizes: &[ClipSize], subset: &[u32]) -> Vec<PlannedBatch> {
+    let batch_size = settings.batch_size.max(1);
+    // Epochs of one seed and seeds of one epoch must not be shifted copies of each other.
+    let mut random = Random(Random(settings.seed).next() ^ epoch.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+    let mut clips = subset.to_vec();
+    if settings.plain_order {
+        Random(settings.seed.wrapping_add(epoch)).shuffle(&mut clips);
+        return clips.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)).collect();
+    }
+    random.shuffle(&mut clips);
+    let mut batches = Vec::with_capacity(clips.len().div_ceil(batch_size) + SHAPES);
+    if settings.static_shapes {
+        let shapes = bucket_shapes(sizes, subset);
+        for &(frames, tokens) in &shapes {
+            let lower = shapes.iter().map(|&(other, _)| other).filter(|&other| other < frames).max().unwrap_or(0);
+            let fits = |clip: &&u32| (lower + 1..=frames).contains(&(sizes[**clip as usize].frames as usize));
+            let members: Vec<u32> = clips.iter().filter(fits).copied().collect();
+            batches.extend(members.chunks(batch_size).map(|clips| PlannedBatch {
+                clips: clips.to_vec(),
+                rows: batch_size,
+                frames,
+                tokens,
+            }));
+        }
+    } else {
+        for pool in clips.chunks_mut(batch_size * POOL_BATCHES) {
+            let mut keyed: Vec<(f64, u32)> = (pool.iter())
+                .map(|&clip| (f64::from(sizes[clip as usize].frames) * (1.0 + BLUR * random.signed()), clip))
+                .collect();
+            keyed.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let sorted: Vec<u32> = keyed.into_iter().map(|(_, clip)| clip).collect();
+            batches.extend(sorted.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)));
+        }
+    }
+    random.shuffle(&mut batches);
+    batches
+}
+
+fn padded_to_longest(clips: &[u32], sizes: &[ClipSize]) -> PlannedBatch {
+    let longest =
+        |size: fn(&ClipSize) -> u32| clips.iter().map(|&clip| size(&sizes[clip as usize])).max().unwrap_or(0) as usize;
+    PlannedBatch {
+        clips: clips.to_vec(),
+        rows: clips.len(),
+        frames: longest(|s| s.frames),
+        tokens: longest(|s| s.tokens),
+    }
+}
+
+/// SPEC F10: the shapes (frames, tokens) of static batches: at most eight, the same in every epoch, chosen so that
+/// each holds about as many clips as the others.
+pub fn bucket_shapes(sizes: &[ClipSize], subset: &[u32]) -> Vec<(usize, usize)> {
+    let mut frames: Vec<u32> = subset.iter().map(|&clip| sizes[clip as usize].frames).collect();
+    frames.sort_unstable();
+    let mut bounds: Vec<usize> = (1..=SHAPES)
+        .filter_map(|part| frames.get((frames.len() * part / SHAPES).saturating_sub(1)))
+        // Multiples of eight suit every device; the last bound still holds the longest clip.
+        .map(|&frames| (frames as usize).next_multiple_of(8))
+        .collect();
+    bounds.dedup();
+    (bounds.iter().enumerate())
+        .map(|(at, &bound)| {
+            let lower = if at == 0 { 0 } else { bounds[at - 1] };
+            let inside = subset
+                .iter()
+                .map(|&clip| sizes[clip as usize])
+                .filter(|size| (lower + 1..=bound).contains(&(size.frames as usize)));
+            let tokens = inside.map(|size| size.tokens as usize).max().unwrap_or(1);
+            (bound, tokens.next_multiple_of(8))
+        })
+        .collect()
+}
+
+/// How much of the batches is padding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Waste {
+    /// Frames of clips.
+    pub frames: u64,
+    /// Frames of rows, padding included.
+    pub padded_frames: u64,
+    /// Different shapes (rows, frames, tokens) among the batches.
+    pub distinct_shapes: usize,
+}
+
+impl Waste {
+    /// The share that is padding.
+    pub fn share(&self) -> f64 {
+        if self.padded_frames == 0 { 0.0 } else { 1.0 - self.frames as f64 / self.padded_frames as f64 }
+    }
+}
+
+/// Measures the padding of a plan.
+pub fn waste(batches: &[PlannedBatch], sizes: &[ClipSize]) -> Waste {
+    let mut shapes: Vec<_> = batches.iter().map(|batch| (batch.rows, batch.frames, batch.tokens)).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
+    Waste {
+        frames: batches.iter().flat_map(|batch| &batch.clips).map(|&clip| u64::from(sizes[clip as usize].frames)).sum(),
+        padded_frames: batches.iter().map(|batch| (batch.rows * batch.frames) as u64).sum(),
+        distinct_shapes: shapes.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settings(static_shapes: bool) -> PlanSettings {
+        PlanSettings { batch_size: 32, seed: 7, static_shapes, plain_order: false }
+    }
+
+    /// Durations like LJSpeech's: 1.1 to 10.1 s, mean 6.6 s, skewed to the long end.
+    fn ljspeech(count: usize) -> Vec<ClipSize> {
+        let mut random = Random(3);
+        (0..count)
+            .map(|_| {
+                let seconds = 1.1 + 9.0 * (random.signed() * 0.5 + 0.5).powf(0.6);
+                ClipSize { frames: (seconds * 86.13) as u32, tokens: (seconds * 15.0) as u32 }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn padding_is_little_and_the_clips_still_mix() {
+        let sizes = ljspeech(13_100);
+        let mean = sizes.iter().map(|size| f64::from(size.frames)).sum::<f64>() / sizes.len() as f64 / 86.13;
+        assert!((6.0..7.2).contains(&mean), "{mean}");
+        let all: Vec<u32> = (0..sizes.len() as u32).collect();
+        let epochs: Vec<_> = (0..2).map(|epoch| plan(&settings(false), epoch, &sizes, &all)).collect();
+        for batches in &epochs {
+            let share = waste(batches, &sizes).share();
+            assert!(share <= 0.05, "{share}");
+        }
+        // Mixing: of the pairs that share a batch in one epoch, how many share one again in the next. Chance alone
+        // gives 31/13099 = 0.24 %; batches of a corpus that is merely sorted give 100 %.
+        let pairs = |batches: &[PlannedBatch]| -> HashSet<(u32, u32)> {
+            let mut pairs = HashSet::new();
+            for batch in batches {
+                for (at, &a) in batch.clips.iter().enumerate() {
+                    pairs.extend(batch.clips[at + 1..].iter().map(|&b| (a.min(b), a.max(b))));
+                }
+            }
+            pairs
+        };
+        let (first, second) = (pairs(&epochs[0]), pairs(&epochs[1]));
+        let again = first.intersection(&second).count() as f64 / first.len() as f64;
+        println!("padding {:.2} %, mates again {:.2} %", 100.0 * waste(&epochs[0], &sizes).share(), 100.0 * again);
+        assert!(again < 0.05, "{again}");
+        // And batches come in no order of length: neighbours are as different as strangers.
+        let lengths: Vec<f64> = epochs[0].iter().map(|batch| batch.frames as f64).collect();
+        let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
+        let variance: f64 = lengths.iter().map(|x| (x - mean).powi(2)).sum();
+        let lagged: f64 = lengths.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+        assert!((lagged / variance).abs() < 0.15, "{}", lagged / variance);
+    }
+
+    #[test]
+    fn static_batches_come_in_few_shapes_that_never_change() {
+        let sizes = ljspeech(2000);
+        let all: Vec<u32> = (0..2000).collect();
+        let shapes = |epoch| {
+            let batches = plan(&settings(true), epoch, &sizes, &all);
+            assert!(waste(&batches, &sizes).distinct_shapes <= SHAPES);
+            batches.iter().map(|batch| (batch.rows, batch.frames, batch.tokens)).collect::<HashSet<_>>()
+        };
+        assert_eq!(shapes(0), shapes(1));
+        assert!(shapes(0).len() > 2);
+    }
+
+    #[test]
+    fn the_plain_order_is_that_of_the_benchmark() {
+        // order(5, epoch 1) of shared/bench/peers/common.py
+        assert_eq!(order(5, 1234), plain(5, 0));
+        fn plain(count: usize, epoch: u64) -> Vec<u32> {
+            let sizes = vec![ClipSize { frames: 1, tokens: 1 }; count];
+            let settings = PlanSettings { batch_size: 2, seed: 1234, static_shapes: false, plain_order: true };
+            let all: Vec<u32> = (0..count as u32).collect();
+            plan(&settings, epoch, &sizes, &all).into_iter().flat_map(|batch| batch.clips).collect()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_clip_is_in_one_batch_of_every_epoch_and_fits(
+            lengths in prop::collection::vec((1u32..900, 1u32..200), 1..300),
+            batch_size in 1usize..40,
+            seed in any::<u64>(),
+            epoch in 0u64..5,
+            static_shapes in any::<bool>(),
+        ) {
+            let sizes: Vec<ClipSize> = lengths.iter().map(|&(frames, tokens)| ClipSize { frames, tokens }).collect();
+            let subset: Vec<u32> = (0..sizes.len() as u32).filter(|n| n % 3 != 1).collect();
+            let settings = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
+            let batches = plan(&settings, epoch, &sizes, &subset);
+            prop_assert_eq!(&batches, &plan(&settings, epoch, &sizes, &subset));
+            let mut seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.clone()).collect();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, subset);
+            for batch in &batches {
+                prop_assert!(!batch.clips.is_empty() && batch.clips.len() <= batch.rows && batch.rows <= batch_size);
+                for &clip in &batch.clips {
+                    let size = sizes[clip as usize];
+                    prop_assert!(size.frames as usize <= batch.frames && size.tokens as usize <= batch.tokens);
+                }
+            }
+        }
+    }
+}
