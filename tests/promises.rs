@@ -1,5 +1,7 @@
 //! What Tandem promises its users: one module per promise, run on the real program.
 
+mod corpus;
+mod data;
 mod licences;
 mod simulate;
 mod support;

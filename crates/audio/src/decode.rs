@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::codecs::audio::AudioDecoderOptions;
@@ -16,8 +17,10 @@ use crate::wav;
 
 /// Enough for every header seen in the wild; WAV files with more before the data are read whole.
 const HEADER_BYTES: usize = 4096;
-/// Speech clips are short; a file beyond this is a mistake that should not fill the memory.
+/// Speech clips are short; a file or a clip beyond these is a mistake that should not fill the memory.
 const LARGEST_FILE: u64 = 1 << 30;
+/// See [`LARGEST_FILE`].
+const LONGEST_S: u64 = 600;
 
 /// What is known about a clip without its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +93,8 @@ pub enum AudioError {
     ZeroBytes,
     /// Larger than a clip can be.
     TooLarge(u64),
+    /// Longer than a clip can be.
+    TooLong,
     /// Neither WAV, FLAC, OGG nor MP3.
     NotAudio,
     /// A header, but no samples.
@@ -132,6 +137,7 @@ impl fmt::Display for AudioError {
             AudioError::NotAFile => write!(f, "not a regular file"),
             AudioError::ZeroBytes => write!(f, "zero bytes"),
             AudioError::TooLarge(bytes) => write!(f, "{bytes} bytes, too large for a clip"),
+            AudioError::TooLong => write!(f, "longer than {} minutes; cut it into sentences", LONGEST_S / 60),
             AudioError::NotAudio => write!(f, "not a WAV, FLAC, OGG or MP3 file"),
             AudioError::Empty => write!(f, "no samples"),
             AudioError::Truncated { missing: Some(bytes) } => write!(f, "truncated, {bytes} bytes are missing"),
@@ -190,7 +196,11 @@ pub fn probe(path: &Path) -> Result<Shape, AudioError> {
             Err(error) => Err(error),
         },
         Container::Flac => match flac_shape(&head) {
-            Some(shape) => Ok(shape),
+            Some(shape) => {
+                check_rate(shape.rate)?;
+                check_length(shape.samples, shape.rate)?;
+                Ok(shape)
+            }
             None => Decoder::new().decode(path, &mut Vec::new()),
         },
         // Their headers count encoder padding or are missing: only decoding tells the true length.
@@ -231,7 +241,9 @@ impl Decoder {
         file.read_to_end(&mut self.bytes)?;
         let shape = match Container::of(&self.bytes).ok_or(AudioError::NotAudio)? {
             Container::Wav => wav::parse_wav(&self.bytes, out)?,
-            container => self.with_symphonia(container, out)?,
+            // Other people's decoders meet files nobody foresaw; a panic of theirs is that file's fault, not ours.
+            container => catch_unwind(AssertUnwindSafe(|| self.with_symphonia(container, out)))
+                .unwrap_or_else(|_| Err(AudioError::Decoder("the decoder panicked".to_owned())))?,
         };
         Ok(shape)
     }
@@ -246,7 +258,7 @@ impl Decoder {
             .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
             .map_err(decoder_error)?;
         let start = out.len();
-        let (rate, channels) = self.decode_track(&mut *format, out)?;
+        let (rate, channels) = self.decode_track(container, &mut *format, out)?;
         let samples = (out.len() - start) as u64;
         check_finite(&out[start..])?;
         match flac {
@@ -257,15 +269,23 @@ impl Decoder {
         }
     }
 
-    fn decode_track(&mut self, format: &mut dyn FormatReader, out: &mut Vec<f32>) -> Result<(u32, u16), AudioError> {
+    fn decode_track(
+        &mut self,
+        container: Container,
+        format: &mut dyn FormatReader,
+        out: &mut Vec<f32>,
+    ) -> Result<(u32, u16), AudioError> {
         let no_track = || AudioError::Decoder("no audio track".to_owned());
         let track = format.default_track(TrackType::Audio).ok_or_else(no_track)?;
         let id = track.id;
+        // An MP3 without a length in its tag gets one estimated from its beginning; trimming to that loses speech.
+        let exact = container != Container::Mp3 || track.delay.is_some();
+        let promised = track.num_frames.filter(|_| exact);
+        let options = AudioDecoderOptions::default().gapless(exact);
         let parameters = track.codec_params.as_ref().and_then(|params| params.audio()).ok_or_else(no_track)?;
-        let mut decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
-            .map_err(decoder_error)?;
-        let mut spec = None;
+        let mut decoder =
+            symphonia::default::get_codecs().make_audio_decoder(parameters, &options).map_err(decoder_error)?;
+        let (mut spec, start) = (None, out.len());
         loop {
             let packet = match format.next_packet() {
                 Ok(Some(packet)) => packet,
@@ -283,6 +303,8 @@ impl Decoder {
             if *spec.get_or_insert((rate, channels as u16)) != (rate, channels as u16) || channels == 0 {
                 return Err(AudioError::Malformed("the rate or the channels change within the file"));
             }
+            check_rate(rate)?;
+            check_length((out.len() - start) as u64, rate)?;
             decoded.copy_to_vec_interleaved(&mut self.interleaved);
             if channels == 1 {
                 out.extend_from_slice(&self.interleaved);
@@ -291,8 +313,20 @@ impl Decoder {
                 out.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
             }
         }
+        if container == Container::Mp3 && promised.is_some_and(|promised| ((out.len() - start) as u64) < promised) {
+            return Err(AudioError::Truncated { missing: None });
+        }
         spec.ok_or(AudioError::Empty)
     }
+}
+
+/// The rates that recordings have.
+pub(crate) fn check_rate(rate: u32) -> Result<(), AudioError> {
+    if (1000..=768_000).contains(&rate) { Ok(()) } else { Err(AudioError::Rate(rate)) }
+}
+
+pub(crate) fn check_length(samples: u64, rate: u32) -> Result<(), AudioError> {
+    if samples <= LONGEST_S * u64::from(rate) { Ok(()) } else { Err(AudioError::TooLong) }
 }
 
 /// Whole numbers are always finite; formats with floats, and decoders that compute with them, may not be.

@@ -4,7 +4,7 @@
 //! takes twice as long as the whole transform (measured in `benches/`). Damage is named, never repaired silently: a
 //! header that promises more than the file holds is an error.
 
-use crate::decode::{AudioError, Shape, check_finite};
+use crate::decode::{AudioError, Shape, check_finite, check_length, check_rate};
 
 /// How samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,9 @@ pub(crate) fn header(bytes: &[u8], file_len: usize) -> Result<Header, AudioError
                 if len < encoding.bytes() * usize::from(channels) {
                     return Err(AudioError::Empty);
                 }
-                return Ok(Header { rate, channels, encoding, data_start: body, data_len: len });
+                let header = Header { rate, channels, encoding, data_start: body, data_len: len };
+                check_length(header.shape().samples, rate)?;
+                return Ok(header);
             }
             _ => {}
         }
@@ -99,9 +101,7 @@ fn parse_format(chunk: &[u8]) -> Result<(u32, u16, Encoding), AudioError> {
     if channels == 0 {
         return Err(AudioError::Malformed("no channels"));
     }
-    if !(1000..=768_000).contains(&rate) {
-        return Err(AudioError::Rate(rate));
-    }
+    check_rate(rate)?;
     let encoding = match (tag, bits) {
         (1, 8) => Encoding::U8,
         (1, 16) => Encoding::I16,
@@ -111,6 +111,10 @@ fn parse_format(chunk: &[u8]) -> Result<(u32, u16, Encoding), AudioError> {
         (3, 64) => Encoding::F64,
         _ => return Err(AudioError::Encoding { tag, bits }),
     };
+    // 24 bits in four bytes, say, would decode to noise.
+    if usize::from(u16_at(chunk, 12)) != encoding.bytes() * usize::from(channels) {
+        return Err(AudioError::Malformed("the length of a frame does not match its samples"));
+    }
     Ok((rate, channels, encoding))
 }
 

@@ -69,3 +69,4 @@ load-parts = seconds of all workers: decoding {$decode}, resampling {$resample},
 load-batches = a batch takes {$mean} ms (p95 {$p95}); {$padding} % padding, {$shapes} shapes
 load-memory = batches took at most {$used} MB of {$limit} MB
 load-bad = left out: {$id}: {$reason}
+doctor-limit = left out, over your limit

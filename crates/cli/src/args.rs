@@ -152,16 +152,16 @@ pub(crate) struct CorpusArgs {
     #[arg(long, value_name = "N", help_heading = "Corpus")]
     pub(crate) max_text_length: Option<u64>,
     /// Samples per second of the features; clips of another rate are resampled
-    #[arg(long, value_name = "HZ", default_value_t = 22_050, help_heading = "Features")]
+    #[arg(long, value_name = "HZ", default_value_t = 22_050, value_parser = clap::value_parser!(u32).range(1000..=768_000), help_heading = "Features")]
     pub(crate) sample_rate: u32,
     /// Mel bands
-    #[arg(long, value_name = "N", default_value_t = 80, help_heading = "Features")]
+    #[arg(long, value_name = "N", default_value_t = 80, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024), help_heading = "Features")]
     pub(crate) n_mels: usize,
     /// Length of a transform
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Features")]
     pub(crate) n_fft: usize,
     /// Samples between two frames
-    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Features")]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536), help_heading = "Features")]
     pub(crate) hop_length: usize,
     /// Length of the window; without it, that of the transform
     #[arg(long, value_name = "N", help_heading = "Features")]
@@ -222,7 +222,7 @@ pub(crate) struct PrepareArgs {
     #[command(flatten)]
     pub(crate) corpus: CorpusArgs,
     /// The most that the cache may take on disk, in MB
-    #[arg(long, value_name = "MB", default_value_t = 50_000, help_heading = "Cache")]
+    #[arg(long, value_name = "MB", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000), help_heading = "Cache")]
     pub(crate) cache_limit: u64,
     /// Print one JSON object, on the last line, instead of the report
     #[arg(long, help_heading = "Output")]
@@ -287,8 +287,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_enum, default_value_t = CacheKind::Off, help_heading = "Cache")]
     pub(crate) cache: CacheKind,
     /// The most that the cache may take, in MB
-    #[arg(long, value_name = "MB", default_value_t = 50_000, help_heading = "Cache")]
+    #[arg(long, value_name = "MB", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000), help_heading = "Cache")]
     pub(crate) cache_limit: u64,
+    /// Stop after so many batches of each epoch
+    #[arg(long, value_name = "N", conflicts_with = "bench", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Pipeline")]
+    pub(crate) max_batches: Option<u64>,
     /// Do the work of the benchmark of other loaders and print its RESULT line
     #[arg(long, help_heading = "Output")]
     pub(crate) bench: bool,

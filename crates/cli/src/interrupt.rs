@@ -7,30 +7,25 @@ use tandem_flow::Stop;
 
 use crate::failure::INTERRUPTED;
 
-/// Runs `first` at the first Ctrl-C.
-fn on_interrupt(first: impl Fn() + Send + 'static) {
-    let asked = AtomicBool::new(false);
+/// What the first Ctrl-C sets.
+#[derive(Clone, Default)]
+pub(crate) struct Interrupt {
+    /// For a flow.
+    pub(crate) stop: Stop,
+    /// For work that looks at it now and then.
+    pub(crate) flag: Arc<AtomicBool>,
+}
+
+/// Catches Ctrl-C from now on.
+pub(crate) fn catch() -> Interrupt {
+    let interrupt = Interrupt::default();
+    let asked = interrupt.clone();
     // An error means that a handler exists already; then that one is in charge.
     let _ = ctrlc::set_handler(move || {
-        if asked.swap(true, Ordering::SeqCst) {
+        if asked.flag.swap(true, Ordering::SeqCst) {
             std::process::exit(INTERRUPTED.into());
         }
-        first();
+        asked.stop.request("interrupted");
     });
-}
-
-/// A flow's stop.
-pub(crate) fn stop_flow() -> Stop {
-    let stop = Stop::new();
-    let asked = stop.clone();
-    on_interrupt(move || asked.request("interrupted"));
-    stop
-}
-
-/// A flag for work that looks at it now and then.
-pub(crate) fn stop_flag() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
-    on_interrupt(move || asked.store(true, Ordering::Relaxed));
-    stop
+    interrupt
 }

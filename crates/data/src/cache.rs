@@ -1,10 +1,10 @@
 //! Finished features, in memory or on disk.
 //!
-//! An entry is keyed by the file's path, size and date, the audio settings and this format's version, and it is
+//! An entry is keyed by the file's name, size and date, the audio settings and this format's version, and it is
 //! checked before it is used: what does not match or is damaged is made anew. Entries appear whole (a file is written
-//! under another name and renamed), so two runs may share a cache. The cache has a limit; when it is reached, what is
-//! inside stays and the rest is computed each time: an epoch visits every clip once, so throwing out the oldest
-//! would throw out exactly what comes next.
+//! under another name and renamed), so two runs may share a cache. The cache has a limit; when it is reached, entries of
+//! other settings go first; then what is inside stays and the rest is computed each time: an epoch visits every clip
+//! once, so throwing out the oldest would throw out exactly what comes next.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -71,6 +71,8 @@ pub(crate) struct Key(u128);
 #[derive(Debug)]
 pub struct Cache {
     mode: CacheMode,
+    /// Entries of all settings, each in a folder of its own.
+    root: PathBuf,
     folder: PathBuf,
     limit_bytes: u64,
     settings: String,
@@ -81,13 +83,15 @@ pub struct Cache {
 impl Cache {
     /// A cache of features made with these settings; on disk below `folder`.
     pub fn new(mode: CacheMode, folder: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
-        let folder = folder.join("mel");
+        let settings = serde_json::to_string(settings).expect("plain data");
+        let root = folder.join("mel");
+        let folder = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
         let counters = Counters::default();
         if mode == CacheMode::Disk {
-            counters.bytes.store(size_of_folder(&folder), Ordering::Relaxed);
+            remove_leftovers(&folder);
+            counters.bytes.store(size_of_folder(&root), Ordering::Relaxed);
         }
-        let settings = serde_json::to_string(settings).expect("plain data");
-        Cache { mode, folder, limit_bytes, settings, memory: Mutex::default(), counters }
+        Cache { mode, root, folder, limit_bytes, settings, memory: Mutex::default(), counters }
     }
 
     /// Where features are kept.
@@ -121,7 +125,10 @@ impl Cache {
         text.extend_from_slice(&date.to_le_bytes());
         text.extend_from_slice(&(self.settings.len() as u64).to_le_bytes());
         text.extend_from_slice(self.settings.as_bytes());
-        text.extend_from_slice(path.as_os_str().as_encoded_bytes());
+        // The name alone: the cache lies beside its corpus, which may be reached by another path next time.
+        text.extend_from_slice(path.file_name()?.as_encoded_bytes());
+        text.push(0);
+        text.extend_from_slice(path.parent().and_then(Path::file_name).unwrap_or_default().as_encoded_bytes());
         Some(Key(xxh3_128(&text)))
     }
 
@@ -175,10 +182,17 @@ impl Cache {
         if self.mode == CacheMode::Off {
             return;
         }
+        if self.mode == CacheMode::Disk
+            && let Ok(replaced) = std::fs::metadata(self.path(key))
+        {
+            self.counters.bytes.fetch_sub(replaced.len(), Ordering::Relaxed); // a damaged one
+        }
         if self.counters.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit_bytes {
-            self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            count(&self.counters.full);
-            return;
+            if !self.remove_foreign() || self.counters.bytes.load(Ordering::Relaxed) > self.limit_bytes {
+                self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                count(&self.counters.full);
+                return;
+            }
         }
         let row = |row: usize| &values[row * stride..row * stride + frames];
         match self.mode {
@@ -212,6 +226,25 @@ impl Cache {
             CacheMode::Ram => self.lock().contains_key(&key),
             CacheMode::Disk => self.path(key).is_file(),
         }
+    }
+
+    /// Removes entries of other settings; they can be made again. Returns whether there were any.
+    fn remove_foreign(&self) -> bool {
+        if self.mode != CacheMode::Disk {
+            return false;
+        }
+        let mut removed = false;
+        for other in std::fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let path = other.path();
+            if path != self.folder && path.is_dir() {
+                let size = size_of_settings(&path);
+                if std::fs::remove_dir_all(&path).is_ok() {
+                    self.counters.bytes.fetch_sub(size, Ordering::Relaxed);
+                    removed = true;
+                }
+            }
+        }
+        removed
     }
 
     fn path(&self, key: Key) -> PathBuf {
@@ -271,13 +304,32 @@ pub fn read_cache_entry(bytes: &[u8], key: Option<u128>) -> Option<(usize, usize
     (body.len() == length && frames > 0 && u64_at(32) == xxh3_64(body)).then_some((rows, frames, body))
 }
 
-fn size_of_folder(folder: &Path) -> u64 {
-    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+fn entries(folder: &Path) -> impl Iterator<Item = std::fs::DirEntry> + use<> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+fn size_of_folder(root: &Path) -> u64 {
+    entries(root).map(|settings| size_of_settings(&settings.path())).sum()
+}
+
+fn size_of_settings(folder: &Path) -> u64 {
     entries(folder)
-        .flat_map(|part| entries(&part.path()).collect::<Vec<_>>())
+        .flat_map(|part| entries(&part.path()))
         .filter_map(|entry| entry.metadata().ok())
         .map(|metadata| metadata.len())
         .sum()
+}
+
+/// Temporary files of runs that were killed. A young one may belong to a run that is at work.
+fn remove_leftovers(folder: &Path) {
+    const OLD: std::time::Duration = std::time::Duration::from_secs(3600);
+    for entry in entries(folder).flat_map(|part| entries(&part.path())) {
+        let temporary = entry.file_name().as_encoded_bytes().starts_with(b".tmp");
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
+        if temporary && age.is_some_and(|age| age > OLD) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -342,6 +394,25 @@ mod tests {
         assert_eq!(cache.stats().rebuilt, 2 * bytes.len() as u64);
         cache.store(key, 3, 4, &values(), 4);
         assert_eq!(load(&cache, key), Some(values()));
+    }
+
+    #[test]
+    fn entries_of_other_settings_make_room_and_the_path_to_the_corpus_does_not_matter() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("wavs")).expect("writable");
+        let file = corpus_file(&folder.path().join("wavs"));
+        let with =
+            |n_mels| Cache::new(CacheMode::Disk, folder.path(), 150, &MelSettings { n_mels, ..MelSettings::default() });
+        let (old, new) = (with(64), with(80));
+        old.store(old.key(&file).expect("there"), 3, 4, &values(), 4);
+        let new =
+            Cache::new(CacheMode::Disk, folder.path(), 150, &serde_json::from_str(&new.settings).expect("settings"));
+        let key = new.key(&file).expect("there");
+        new.store(key, 3, 4, &values(), 4);
+        assert_eq!((load(&new, key), new.stats().full), (Some(values()), 0));
+        assert_eq!(load(&old, old.key(&file).expect("there")), None, "gone, and only slower for it");
+        let around = folder.path().join("wavs/../wavs/a.wav");
+        assert_eq!(new.key(&around), Some(key));
     }
 
     #[test]

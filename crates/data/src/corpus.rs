@@ -1,14 +1,14 @@
 //! Metadata and index together: everything about the clips but their sound.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tandem_audio::{MelSettings, probe};
-use tandem_text::{Language, Normaliser, Tokenizer};
+use tandem_text::{Encoded, Language, Normaliser, Tokenizer};
 
-use crate::fault::{ClipFault, FaultReport};
+use crate::fault::{ClipFault, FaultReport, Tolerance};
 use crate::index::{Index, IndexEntry, file_identity, hash_parts, work_folder};
 use crate::metadata::{Metadata, MetadataError, Speakers, parse_row};
 use crate::plan::{ClipSize, order};
@@ -16,8 +16,10 @@ use crate::plan::{ClipSize, order};
 /// Endings tried for a clip, in this order; the last means that the id has its ending itself.
 const ENDINGS: [&str; 5] = [".wav", ".flac", ".mp3", ".ogg", ""];
 const LANGUAGES: [Language; 2] = [Language::English, Language::Persian];
+/// Faults that an error lists.
+const LISTED: usize = 10;
 /// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 2;
+const INDEX_VERSION: u64 = 3;
 
 /// How a corpus is read.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct CorpusSettings {
     pub max_frames: Option<u64>,
     /// Clips with more tokens are left out.
     pub max_tokens: Option<u64>,
+    /// Opens even when not one clip can be used, to say why.
+    pub allow_empty: bool,
 }
 
 impl Default for CorpusSettings {
@@ -45,6 +49,7 @@ impl Default for CorpusSettings {
             raw_text: None,
             max_frames: None,
             max_tokens: None,
+            allow_empty: false,
         }
     }
 }
@@ -56,6 +61,15 @@ pub enum CorpusError {
     Metadata(MetadataError),
     /// Not one clip can be used; these are the first reasons.
     NothingUsable(Vec<FaultReport>),
+    /// More clips are left out than is tolerated.
+    TooMany {
+        /// How many.
+        faults: usize,
+        /// Of how many.
+        rows: usize,
+        /// The first of them.
+        first: Vec<FaultReport>,
+    },
     /// Stopped by the user.
     Stopped,
 }
@@ -66,14 +80,22 @@ impl fmt::Display for CorpusError {
             CorpusError::Metadata(error) => write!(f, "{error}"),
             CorpusError::NothingUsable(reports) => {
                 write!(f, "none of the clips can be used")?;
-                for report in reports.iter().take(5) {
-                    write!(f, "\n  {}: {}", report.id, report.reason)?;
-                }
-                Ok(())
+                list(f, reports)
+            }
+            CorpusError::TooMany { faults, rows, first } => {
+                write!(f, "{faults} of {rows} clips cannot be used, more than is tolerated")?;
+                list(f, first)
             }
             CorpusError::Stopped => write!(f, "stopped"),
         }
     }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, reports: &[FaultReport]) -> fmt::Result {
+    for report in reports {
+        write!(f, "\n  {}: {}", report.id, report.reason)?;
+    }
+    Ok(())
 }
 
 impl std::error::Error for CorpusError {}
@@ -128,6 +150,7 @@ impl Corpus {
             settings.audio_folder.as_bytes(),
             tokens_of.as_bytes(),
             &[u8::from(settings.raw_text.is_some()), language],
+            &tandem_text::NORMALISER_VERSION.to_le_bytes(),
             metadata.path().file_name().unwrap_or_default().as_encoded_bytes(),
         ]);
         let path = work_folder.join(format!("index-{key:016x}"));
@@ -148,7 +171,7 @@ impl Corpus {
         let built = Index::build(
             rows,
             &known,
-            |row| corpus.identify(row),
+            |row| corpus.identify(row, &speakers),
             |row| corpus.measure(row, &speakers),
             |done| progress(done, rows),
             stop,
@@ -166,24 +189,41 @@ impl Corpus {
         corpus.find_duplicates();
         corpus.apply_limits();
         corpus.good = (0..rows).filter(|&row| corpus.index.entries[row as usize].is_good()).collect();
-        if corpus.good.is_empty() {
-            return Err(CorpusError::NothingUsable(corpus.fault_reports()));
+        if corpus.good.is_empty() && !corpus.settings.allow_empty {
+            return Err(CorpusError::NothingUsable(corpus.fault_reports_up_to(LISTED)));
         }
         Ok(corpus)
     }
 
-    fn identify(&self, row: u32) -> Result<(u64, u64), ClipFault> {
+    /// SPEC S4: an error when more clips are left out than is tolerated. Limits that the user set do not count.
+    pub fn check(&self, tolerance: Tolerance) -> Result<(), CorpusError> {
+        let (faults, rows) = (self.faults(), self.rows());
+        if tolerance.is_exceeded(faults as u64, rows as u64) {
+            return Err(CorpusError::TooMany { faults, rows, first: self.fault_reports_up_to(LISTED) });
+        }
+        Ok(())
+    }
+
+    /// How many clips are left out because something is wrong with them.
+    pub fn faults(&self) -> usize {
+        self.index.faults.iter().filter(|(_, fault)| !fault.is_limit()).count()
+    }
+
+    fn identify(&self, row: u32, speakers: &Speakers) -> Result<(u64, u64), ClipFault> {
         let mut buffer = Vec::new();
         let line = self.metadata.read(row, &mut buffer)?;
         let record = parse_row(line)?;
         let (path, _) = self.find_file(&record.id)?;
         let (size, date) =
             file_identity(&path).map_err(|error| ClipFault::from(tandem_audio::AudioError::Io(error)))?;
+        let (speaker, language) = speakers.of(&record.id)?;
         let identity = hash_parts(&[
             record.text.as_bytes(),
-            path.as_os_str().as_encoded_bytes(),
+            path.file_name().unwrap_or_default().as_encoded_bytes(),
             &size.to_le_bytes(),
             &date.to_le_bytes(),
+            &speaker.to_le_bytes(),
+            language.unwrap_or_default().as_bytes(),
         ]);
         Ok((hash_parts(&[record.id.as_bytes()]), identity))
     }
@@ -192,7 +232,7 @@ impl Corpus {
         let mut buffer = Vec::new();
         let line = self.metadata.read(row, &mut buffer)?;
         let record = parse_row(line)?;
-        let (speaker, code) = speakers.of(&record.id);
+        let (speaker, code) = speakers.of(&record.id)?;
         let language = (self.settings.language)
             .or_else(|| code.and_then(Language::from_code))
             .or_else(|| Language::guess(&record.text))
@@ -200,9 +240,6 @@ impl Corpus {
         let tokens = self.tokens(&record.text, language)?.len() as u32;
         let (path, ending) = self.find_file(&record.id)?;
         let shape = probe(&path)?;
-        if shape.samples_at(self.settings.mel.sample_rate) < self.settings.mel.hop_length as u64 {
-            return Err(ClipFault::TooShort(shape.samples));
-        }
         Ok(IndexEntry {
             samples: shape.samples,
             rate: shape.rate,
@@ -220,14 +257,29 @@ impl Corpus {
         if text.trim().is_empty() {
             return Err(ClipFault::EmptyText);
         }
-        let ids = match &self.settings.raw_text {
-            Some(tokenizer) => tokenizer.encode(text).ids,
-            None => self.tokenizer.encode(&Normaliser::new(language).normalise(text)).ids,
-        };
-        if ids.is_empty() || !text.chars().any(char::is_alphanumeric) {
+        let ids = self.encode(text, language).ids;
+        // What counts are the letters that are left: a text in a script nobody taught us has none.
+        if !self.tokenizer.decode(&ids).chars().any(char::is_alphanumeric) {
             return Err(ClipFault::NoWords);
         }
         Ok(ids)
+    }
+
+    fn encode(&self, text: &str, language: Language) -> Encoded {
+        match &self.settings.raw_text {
+            Some(tokenizer) => tokenizer.encode(text),
+            None => self.tokenizer.encode(&Normaliser::new(language).normalise(text)),
+        }
+    }
+
+    /// Characters of a clip's text that the vocabulary does not know; they are not said.
+    pub fn unknown(&self, clip: u32) -> BTreeSet<char> {
+        let language = self.language(clip);
+        self.text(clip).map(|text| self.encode(&text, language).unknown).unwrap_or_default()
+    }
+
+    fn language(&self, clip: u32) -> Language {
+        LANGUAGES.get(usize::from(self.entry(clip).language)).copied().unwrap_or(Language::English)
     }
 
     fn find_file(&self, id: &str) -> Result<(PathBuf, u8), ClipFault> {
@@ -260,6 +312,13 @@ impl Corpus {
     fn apply_limits(&mut self) {
         for row in 0..self.index.entries.len() as u32 {
             if !self.index.entries[row as usize].is_good() {
+                continue;
+            }
+            let entry = self.index.entries[row as usize];
+            let rate = self.settings.mel.sample_rate;
+            let samples = entry.samples * u64::from(rate) / u64::from(entry.rate.max(1));
+            if samples < self.settings.mel.hop_length as u64 {
+                self.leave_out(row, ClipFault::TooShort(entry.samples));
                 continue;
             }
             let size = self.row_size(row);
@@ -323,7 +382,7 @@ impl Corpus {
         self.good.len()
     }
 
-    /// Never: a corpus without a usable clip does not open.
+    /// Only with `allow_empty`: otherwise a corpus without a usable clip does not open.
     pub fn is_empty(&self) -> bool {
         self.good.is_empty()
     }
@@ -367,8 +426,7 @@ impl Corpus {
         let entry = self.entry(clip);
         let line = self.metadata.read(self.good[clip as usize], buffer)?;
         let record = parse_row(line)?;
-        let language = LANGUAGES.get(usize::from(entry.language)).copied().unwrap_or(Language::English);
-        let tokens = self.tokens(&record.text, language)?;
+        let tokens = self.tokens(&record.text, self.language(clip))?;
         let ending = ENDINGS[usize::from(entry.ending).min(ENDINGS.len() - 1)];
         let path = self.folder.join(&self.settings.audio_folder).join(format!("{}{ending}", record.id));
         Ok((record.id.into_owned(), path, tokens))
@@ -391,11 +449,16 @@ impl Corpus {
 
     /// The clips left out, with their reasons, in the order of the metadata.
     pub fn fault_reports(&self) -> Vec<FaultReport> {
+        self.fault_reports_up_to(usize::MAX)
+    }
+
+    fn fault_reports_up_to(&self, count: usize) -> Vec<FaultReport> {
         let mut buffer = Vec::new();
         let mut faults: Vec<&(u32, ClipFault)> = self.index.faults.iter().collect();
         faults.sort_by_key(|(row, _)| *row);
         faults
             .into_iter()
+            .take(count)
             .map(|(row, fault)| {
                 let id = self.metadata.read(*row, &mut buffer).ok().and_then(|line| parse_row(line).ok());
                 let id = id.map(|record| record.id.into_owned());
@@ -408,6 +471,7 @@ impl Corpus {
                     path,
                     kind: fault.kind(),
                     reason: fault.to_string(),
+                    limit: fault.is_limit(),
                 }
             })
             .collect()

@@ -31,6 +31,8 @@ const ODD: f64 = 6.0;
 pub enum Severity {
     /// The clip is used, but look at it.
     Warning,
+    /// The clip is left out because of a limit that the user set.
+    Limit,
     /// The clip is left out.
     Error,
 }
@@ -85,7 +87,7 @@ impl Examination {
         counts
     }
 
-    /// How many clips are left out.
+    /// How many clips are left out because something is wrong with them.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
@@ -166,7 +168,10 @@ fn listen(
 
 fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> Examination {
     let mut findings: Vec<Finding> = (corpus.fault_reports().into_iter())
-        .map(|FaultReport { id, path, kind, reason }| Finding { severity: Severity::Error, kind, id, path, reason })
+        .map(|FaultReport { id, path, kind, reason, limit }| {
+            let severity = if limit { Severity::Limit } else { Severity::Error };
+            Finding { severity, kind, id, path, reason }
+        })
         .collect();
     let usual_rate = corpus.rates().first().map_or(0, |&(rate, _)| rate);
     let mut examination = Examination {
@@ -228,6 +233,11 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
             warn("duplicate-sound", format!("the same sound as {}", corpus.name(first).0));
         } else {
             by_sound.insert(sound.content, clip);
+        }
+        let unknown = corpus.unknown(clip);
+        if !unknown.is_empty() {
+            let characters: String = unknown.into_iter().collect();
+            warn("unknown-letters", format!("characters that are not said: {characters}"));
         }
         let text = corpus.text(clip).unwrap_or_default();
         let text_hash = xxh3_64(text.trim().as_bytes());

@@ -44,7 +44,11 @@ pub enum ClipFault {
         /// The limit.
         limit: u64,
     },
-    /// The file has changed since it was indexed, and its length with it.
+    /// The row of the metadata is longer than a transcript can be.
+    RowTooLong(u32),
+    /// There is a `speakers.csv`, but the clip is not in it.
+    NoSpeaker,
+    /// The file or its text has changed since it was indexed, and its length with it.
     Changed,
 }
 
@@ -62,6 +66,8 @@ impl ClipFault {
             ClipFault::TooShort(_) => "too-short",
             ClipFault::TooLong { .. } => "too-long",
             ClipFault::TextTooLong { .. } => "text-too-long",
+            ClipFault::RowTooLong(_) => "row-too-long",
+            ClipFault::NoSpeaker => "no-speaker",
             ClipFault::Changed => "changed",
             ClipFault::Audio(error) => match error {
                 AudioError::Io(_) => "unreadable",
@@ -72,6 +78,7 @@ impl ClipFault {
                 AudioError::Truncated { .. } => "truncated",
                 AudioError::Encoding { .. } => "encoding",
                 AudioError::Samples(_) => "not-finite",
+                AudioError::TooLong | AudioError::TooLarge(_) => "much-too-long",
                 _ => "malformed",
             },
         }
@@ -97,6 +104,8 @@ impl fmt::Display for ClipFault {
             ClipFault::TooShort(samples) => write!(f, "shorter than one frame ({samples} samples)"),
             ClipFault::TooLong { frames, limit } => write!(f, "{frames} frames, the limit is {limit}"),
             ClipFault::TextTooLong { tokens, limit } => write!(f, "{tokens} tokens of text, the limit is {limit}"),
+            ClipFault::RowTooLong(bytes) => write!(f, "the row has {bytes} bytes"),
+            ClipFault::NoSpeaker => write!(f, "not in speakers.csv"),
             ClipFault::Changed => write!(f, "the file has changed since it was indexed"),
         }
     }
@@ -146,6 +155,8 @@ pub struct FaultReport {
     pub kind: &'static str,
     /// The reason.
     pub reason: String,
+    /// Left out because of a limit that the user set.
+    pub limit: bool,
 }
 
 /// The clips left out so far. Each is counted once, however often it comes up.
@@ -153,20 +164,22 @@ pub struct FaultReport {
 pub struct Ledger {
     tolerance: Tolerance,
     clips: u64,
+    /// Clips that were left out before loading began.
+    before: u64,
     faults: Mutex<BTreeMap<u32, FaultReport>>,
 }
 
 impl Ledger {
-    /// For a corpus of so many clips.
-    pub fn new(tolerance: Tolerance, clips: u64) -> Ledger {
-        Ledger { tolerance, clips, faults: Mutex::default() }
+    /// For a corpus of so many clips, of which `before` were left out already.
+    pub fn new(tolerance: Tolerance, clips: u64, before: u64) -> Ledger {
+        Ledger { tolerance, clips, before, faults: Mutex::default() }
     }
 
     /// Notes a clip. Returns whether there are too many now.
     pub fn note(&self, clip: u32, report: FaultReport) -> bool {
         let mut faults = self.lock();
         faults.insert(clip, report);
-        self.tolerance.is_exceeded(faults.len() as u64, self.clips)
+        self.tolerance.is_exceeded(self.before + faults.len() as u64, self.clips)
     }
 
     /// Whether this clip is known to be bad.

@@ -114,7 +114,7 @@ pub struct Index {
 impl Index {
     /// Makes the index of `rows` rows. `identify` says cheaply what a row is (its id's and its identity's hash),
     /// `measure` looks at the clip itself; rows whose identity is in `known` are not measured again. When `stop`
-    /// says so it ends early; rows that were not reached have empty entries, so that what was done can be kept.
+    /// says so it ends early; what was done can be kept.
     pub(crate) fn build(
         rows: u32,
         known: &[IndexEntry],
@@ -168,7 +168,8 @@ impl Index {
             }
             work();
         });
-        let mut entries = vec![IndexEntry::default(); rows as usize];
+        // Rows that were not reached keep what was known of them.
+        let mut entries = if same_rows { known.to_vec() } else { vec![IndexEntry::default(); rows as usize] };
         for (start, part) in parts.into_inner().unwrap_or_else(|e| e.into_inner()) {
             entries[start as usize..start as usize + part.len()].copy_from_slice(&part);
         }

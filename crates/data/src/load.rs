@@ -102,7 +102,7 @@ impl Loader {
         let template = LogMel::new(&corpus.settings().mel)?;
         Ok(Arc::new(Loader {
             sizes: Arc::new(corpus.sizes()),
-            ledger: Arc::new(Ledger::new(settings.tolerance, subset.len() as u64)),
+            ledger: Arc::new(Ledger::new(settings.tolerance, corpus.rows() as u64, corpus.faults() as u64)),
             subset: Arc::new(subset),
             cache: Arc::new(cache),
             corpus,
@@ -198,7 +198,7 @@ impl Loader {
             let out = &mut batch.mel[row * row_values..(row + 1) * row_values];
             match self.load_clip(clip, out, frames, workspace) {
                 Ok(ids) => {
-                    for (to, id) in batch.ids[row * tokens..].iter_mut().zip(&ids) {
+                    for (to, id) in batch.ids[row * tokens..(row + 1) * tokens].iter_mut().zip(&ids) {
                         *to = *id as i32;
                     }
                     let (entry, length) = (self.corpus.entry(clip), self.sizes[clip as usize].frames as usize);
@@ -229,7 +229,11 @@ impl Loader {
     ) -> Result<Vec<u32>, ClipFault> {
         let (_, path, ids) = Counters::time(&self.counters.text_ns, || self.corpus.clip(clip, &mut workspace.row))?;
         let settings = self.template.settings();
-        let frames = self.sizes[clip as usize].frames as usize;
+        let size = self.sizes[clip as usize];
+        if ids.len() != size.tokens as usize {
+            return Err(ClipFault::Changed);
+        }
+        let frames = size.frames as usize;
         let key = self.cache.key(&path);
         if let Some(key) = key {
             let found = Counters::time(&self.counters.cache_ns, || {
@@ -294,13 +298,14 @@ impl Loader {
 
     fn leave_out(&self, clip: u32, fault: &ClipFault) -> Result<(), Fault> {
         let (id, path) = self.corpus.name(clip);
-        let report = FaultReport { id: id.clone(), path: path.clone(), kind: fault.kind(), reason: fault.to_string() };
+        let (kind, reason) = (fault.kind(), fault.to_string());
+        let report = FaultReport { id: id.clone(), path: path.clone(), kind, reason, limit: false };
         if !self.ledger.note(clip, report) {
             return Ok(());
         }
         let reports = self.ledger.reports();
-        let mut text =
-            format!("{} of {} clips cannot be used, more than is tolerated", reports.len(), self.subset.len());
+        let bad = self.corpus.faults() + reports.len();
+        let mut text = format!("{bad} of {} clips cannot be used, more than is tolerated", self.corpus.rows());
         for report in reports.iter().take(10) {
             text += &format!("\n  {}: {}", report.id, report.reason);
         }
@@ -318,6 +323,8 @@ impl Workspace {
         let at = match known {
             Some(at) => at,
             None => {
+                // Each takes a transform's memory; a corpus of many rates makes them anew now and then.
+                self.resamplers.truncate(3);
                 let resampler =
                     Resampler::new(from, to).ok_or(ClipFault::Audio(tandem_audio::AudioError::Rate(from)))?;
                 self.resamplers.push(resampler);

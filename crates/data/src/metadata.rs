@@ -15,7 +15,7 @@ use crate::fault::ClipFault;
 /// Tried in this order.
 const NAMES: [&str; 2] = ["metadata.csv", "metadata_train.csv"];
 /// A line longer than this is not a transcript.
-const LONGEST_LINE: usize = 1 << 20;
+const LONGEST_LINE: u32 = 1 << 20;
 
 /// Why a folder is not a corpus.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub enum MetadataError {
     Io(PathBuf, io::Error),
     /// It has no rows.
     Empty(PathBuf),
+    /// More speakers than can be told apart.
+    TooManySpeakers(PathBuf),
 }
 
 impl fmt::Display for MetadataError {
@@ -38,6 +40,9 @@ impl fmt::Display for MetadataError {
                 write!(f, "`{}` has neither metadata.csv nor metadata_train.csv", path.display())
             }
             MetadataError::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
+            MetadataError::TooManySpeakers(path) => {
+                write!(f, "`{}` has more than {} speakers", path.display(), u16::MAX)
+            }
             MetadataError::Empty(path) => write!(f, "`{}` has no rows", path.display()),
         }
     }
@@ -62,8 +67,10 @@ pub fn parse_row(line: &[u8]) -> Result<Record<'_>, ClipFault> {
     let line = std::str::from_utf8(line).map_err(|_| ClipFault::NotUtf8)?;
     // Quotes are ordinary characters (as in LJSpeech itself), unless only they can explain the number of columns.
     let mut fields: Vec<Cow<'_, str>> = line.split('|').map(Cow::Borrowed).collect();
-    if fields.len() > 3 {
-        fields = split_quoted(line);
+    let opens = |field: &Cow<'_, str>| field.starts_with('"') && field.matches('"').count() % 2 == 1;
+    if fields.len() > 3 || fields.iter().any(opens) {
+        // A lone quote, as in `6" pipe`, closes nowhere; then it is an ordinary character after all.
+        fields = split_quoted(line).unwrap_or(fields);
     }
     let columns = fields.len();
     if !(2..=3).contains(&columns) {
@@ -83,15 +90,15 @@ pub fn parse_row(line: &[u8]) -> Result<Record<'_>, ClipFault> {
     Ok(Record { id, text })
 }
 
-/// Fields separated by `|`, of which some are in double quotes (doubled inside).
-fn split_quoted(line: &str) -> Vec<Cow<'_, str>> {
+/// Fields separated by `|`, of which some are in double quotes (doubled inside); `None` if a quote stays open.
+fn split_quoted(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let mut fields = Vec::new();
     let mut rest = line;
     loop {
         if let Some(quoted) = rest.strip_prefix('"') {
             let mut field = String::new();
             let mut chars = quoted.char_indices().peekable();
-            let mut after = quoted.len();
+            let mut after = None;
             while let Some((at, c)) = chars.next() {
                 if c != '"' {
                     field.push(c);
@@ -99,14 +106,14 @@ fn split_quoted(line: &str) -> Vec<Cow<'_, str>> {
                     chars.next();
                     field.push('"');
                 } else {
-                    after = at + 1;
+                    after = Some(at + 1);
                     break;
                 }
             }
             fields.push(Cow::Owned(field));
-            match quoted[after..].split_once('|') {
+            match quoted[after?..].split_once('|') {
                 Some((_, next)) => rest = next,
-                None => return fields,
+                None => return Some(fields),
             }
         } else {
             match rest.split_once('|') {
@@ -116,7 +123,7 @@ fn split_quoted(line: &str) -> Vec<Cow<'_, str>> {
                 }
                 None => {
                     fields.push(Cow::Borrowed(rest));
-                    return fields;
+                    return Some(fields);
                 }
             }
         }
@@ -167,17 +174,16 @@ impl Metadata {
         let fail = |error| MetadataError::Io(path.to_owned(), error);
         let file = File::open(path).map_err(fail)?;
         let mut reader = BufReader::with_capacity(1 << 16, &file);
-        let (mut rows, mut offset, mut line) = (Vec::new(), 0u64, Vec::new());
+        let (mut rows, mut offset) = (Vec::new(), 0u64);
         for number in 1u32.. {
-            line.clear();
-            let length = reader.read_until(b'\n', &mut line).map_err(fail)?;
+            let (length, blank) = skip_line(&mut reader).map_err(fail)?;
             if length == 0 {
                 break;
             }
-            if !line.trim_ascii().is_empty() {
-                rows.push(Row { offset, length: length.min(LONGEST_LINE) as u32, line: number });
+            if !blank {
+                rows.push(Row { offset, length: u32::try_from(length).unwrap_or(u32::MAX), line: number });
             }
-            offset += length as u64;
+            offset += length;
         }
         rows.shrink_to_fit();
         if rows.is_empty() {
@@ -209,9 +215,32 @@ impl Metadata {
     /// Reads a row into `buffer`, for [`parse_row`].
     pub fn read<'a>(&self, row: u32, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], ClipFault> {
         let row = self.rows[row as usize];
+        if row.length > LONGEST_LINE {
+            return Err(ClipFault::RowTooLong(row.length));
+        }
         buffer.resize(row.length as usize, 0);
         read_at(&self.file, buffer, row.offset).map_err(|error| ClipFault::Audio(error.into()))?;
         Ok(buffer)
+    }
+}
+
+/// The length of the next line and whether it is blank, without holding it: a file may be one line of gigabytes.
+fn skip_line(reader: &mut impl BufRead) -> io::Result<(u64, bool)> {
+    let (mut length, mut blank) = (0, true);
+    loop {
+        let bytes = reader.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok((length, blank));
+        }
+        let end = bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        blank &= part.iter().all(u8::is_ascii_whitespace);
+        let taken = part.len();
+        length += taken as u64;
+        reader.consume(taken);
+        if end.is_some() {
+            return Ok((length, blank));
+        }
     }
 }
 
@@ -247,22 +276,36 @@ impl Speakers {
         if !path.is_file() {
             return Ok(speakers);
         }
-        let text = std::fs::read_to_string(&path).map_err(|error| MetadataError::Io(path, error))?;
-        for line in text.trim_start_matches('\u{FEFF}').lines() {
-            let mut fields = line.split('|').map(str::trim);
+        let text = std::fs::read_to_string(&path).map_err(|error| MetadataError::Io(path.clone(), error))?;
+        let mut numbers: HashMap<&str, u16> = HashMap::new();
+        for (line, row) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
+            let mut fields = row.split('|').map(str::trim);
             let (Some(id), Some(name)) = (fields.next(), fields.next()) else { continue };
-            let known = speakers.names.iter().position(|known| known == name);
-            let speaker = known.unwrap_or_else(|| {
-                speakers.names.push(name.to_owned());
-                speakers.names.len() - 1
-            });
-            speakers.by_id.insert(id.to_owned(), (speaker as u16, fields.next().map(str::to_owned)));
+            if line == 0 && id == "id" {
+                continue; // a heading
+            }
+            let number = match numbers.get(name) {
+                Some(&number) => number,
+                None => {
+                    let number = u16::try_from(speakers.names.len())
+                        .map_err(|_| MetadataError::TooManySpeakers(path.clone()))?;
+                    speakers.names.push(name.to_owned());
+                    numbers.insert(name, number);
+                    number
+                }
+            };
+            speakers.by_id.insert(id.to_owned(), (number, fields.next().map(str::to_owned)));
         }
         Ok(speakers)
     }
 
-    pub(crate) fn of(&self, id: &str) -> (u16, Option<&str>) {
-        self.by_id.get(id).map_or((0, None), |(speaker, language)| (*speaker, language.as_deref()))
+    /// The speaker and the language of a clip. Without `speakers.csv` everybody is speaker 0.
+    pub(crate) fn of(&self, id: &str) -> Result<(u16, Option<&str>), ClipFault> {
+        match self.by_id.get(id) {
+            Some((speaker, language)) => Ok((*speaker, language.as_deref())),
+            None if self.names.is_empty() => Ok((0, None)),
+            None => Err(ClipFault::NoSpeaker),
+        }
     }
 }
 
@@ -290,6 +333,9 @@ mod tests {
         assert_eq!(fields(" a |\"quoted\" and more"), row("a", "\"quoted\" and more"));
         assert_eq!(fields("a|\"one | two\"|\"one or \"\"two\"\"\""), row("a", "one or \"two\""));
         assert_eq!(fields("a|\"one | two | three\""), row("a", "one | two | three"));
+        assert_eq!(fields("a|\"one | two\""), row("a", "one | two"));
+        assert_eq!(fields("a|\"6 inches\" is 6\"|six"), row("a", "six"));
+        assert_eq!(fields("a|\"Open|open"), row("a", "open"), "a lone quote is a character");
     }
 
     #[test]

@@ -3,13 +3,12 @@
 use crate::numbers::{english, english_digits, english_ordinal, english_year};
 
 /// Without their full stop; what follows tells a title from the end of a sentence no better than this list.
-const ABBREVIATIONS: [(&str, &str); 24] = [
+const ABBREVIATIONS: [(&str, &str); 22] = [
     ("mr", "mister"),
     ("mrs", "misess"),
     ("ms", "miz"),
     ("dr", "doctor"),
     ("prof", "professor"),
-    ("st", "saint"),
     ("rev", "reverend"),
     ("hon", "honorable"),
     ("gen", "general"),
@@ -27,11 +26,10 @@ const ABBREVIATIONS: [(&str, &str); 24] = [
     ("vs", "versus"),
     ("approx", "approximately"),
     ("dept", "department"),
-    ("ft", "fort"),
 ];
 
 /// Unit after a number without a blank or with one.
-const UNITS: [(&str, &str); 12] = [
+const UNITS: [(&str, &str); 13] = [
     ("km", "kilometers"),
     ("kg", "kilograms"),
     ("cm", "centimeters"),
@@ -44,7 +42,10 @@ const UNITS: [(&str, &str); 12] = [
     ("gb", "gigabytes"),
     ("ms", "milliseconds"),
     ("mph", "miles per hour"),
+    ("ft", "feet"),
 ];
+/// After an amount of money.
+const SCALES: [&str; 4] = ["thousand", "million", "billion", "trillion"];
 
 /// Everything that is not said as it is written, in words.
 pub(crate) fn expand(text: &str) -> String {
@@ -55,8 +56,9 @@ pub(crate) fn expand(text: &str) -> String {
         let c = chars[at];
         if let Some((currency, amount)) = money(&chars, at) {
             let (value, end) = read_number(&chars, amount);
-            say_money(&mut out, currency, &value);
-            at = end;
+            let scale = next_word(&chars, end).filter(|(word, _)| SCALES.contains(&word.as_str()));
+            at = scale.as_ref().map_or(end, |(_, end)| *end);
+            say_money(&mut out, currency, &value, scale.map(|(word, _)| word).as_deref());
         } else if c.is_numeric() && c.to_digit(10).is_none() {
             at += 1; // a numeral of another script that nobody would read aloud from
         } else if c.is_ascii_digit() {
@@ -96,8 +98,24 @@ fn word(out: &mut String, text: &str) {
     out.push(' ');
 }
 
+/// The word after one blank, in lower case, and where it ends.
+fn next_word(chars: &[char], at: usize) -> Option<(String, usize)> {
+    let start = at + usize::from(chars.get(at) == Some(&' '));
+    let word: String = chars[start..].iter().take_while(|c| c.is_ascii_alphabetic()).collect();
+    (!word.is_empty()).then(|| (word.to_ascii_lowercase(), start + word.len()))
+}
+
 fn say_word(out: &mut String, chars: &[char], text: &str, end: usize) -> usize {
     let lower = text.to_ascii_lowercase();
+    if lower == "st" && chars.get(end) == Some(&'.') {
+        // Before a name it is a saint, elsewhere a street.
+        let name = chars.get(end + 2).is_some_and(|c| c.is_uppercase()) && chars.get(end + 1) == Some(&' ');
+        let after_name = out.trim_end().chars().last().is_some_and(|c| c.is_alphanumeric()) && out.ends_with(' ');
+        let last_word = out.split_whitespace().last().unwrap_or("");
+        let street = !name || after_name && last_word.starts_with(char::is_uppercase) && last_word.len() > 3;
+        out.push_str(if street { "street" } else { "saint" });
+        return if chars[end + 1..].iter().all(|c| c.is_whitespace()) { end } else { end + 1 };
+    }
     if chars.get(end) == Some(&'.')
         && let Some((_, full)) = ABBREVIATIONS.iter().find(|(short, _)| *short == lower)
     {
@@ -169,8 +187,12 @@ fn say_number(out: &mut String, chars: &[char], value: &Written, end: usize) -> 
         }
         if let Some(minutes) = clock(chars, end).filter(|_| number < 24) {
             out.push_str(&english(number));
+            let half_of_day =
+                next_word(chars, end + 3).is_some_and(|(word, _)| matches!(word.as_str(), "a" | "p" | "am" | "pm"));
             match minutes {
-                0 => out.push_str(" o'clock"),
+                0 if half_of_day => {}
+                0 if (1..=12).contains(&number) => out.push_str(" o'clock"),
+                0 => out.push_str(" hundred hours"),
                 1..=9 => out.push_str(&format!(" oh {}", english(minutes))),
                 _ => out.push_str(&format!(" {}", english(minutes))),
             }
@@ -190,6 +212,13 @@ fn say_number(out: &mut String, chars: &[char], value: &Written, end: usize) -> 
     let blank = usize::from(suffix.is_empty() && chars.get(end) == Some(&' '));
     let letters: String = chars[end + blank..].iter().take_while(|c| c.is_ascii_alphabetic()).collect();
     if let Some((_, unit)) = UNITS.iter().find(|(short, _)| short.eq_ignore_ascii_case(&letters)) {
+        let one = value.value() == Some(1) && value.fraction.is_empty();
+        let unit = match (*unit, one) {
+            ("feet", true) => "foot",
+            ("miles per hour", true) => "mile per hour",
+            (unit, true) if unit != "hertz" && !unit.ends_with("hertz") => unit.trim_end_matches('s'),
+            (unit, _) => unit,
+        };
         out.push_str(&format!(" {unit}"));
         return end + blank + letters.len();
     }
@@ -218,9 +247,18 @@ fn money(chars: &[char], at: usize) -> Option<([&'static str; 4], usize)> {
     chars.get(at + 1).filter(|c| c.is_ascii_digit()).map(|_| (names, at + 1))
 }
 
-fn say_money(out: &mut String, [one, many, cent, cents]: [&str; 4], value: &Written) {
+fn say_money(out: &mut String, [one, many, cent, cents]: [&str; 4], value: &Written, scale: Option<&str>) {
     if out.chars().last().is_some_and(|c| c.is_alphanumeric()) {
         out.push(' ');
+    }
+    if let Some(scale) = scale {
+        // $1.5 million
+        out.push_str(&value.cardinal());
+        if !value.fraction.is_empty() {
+            out.push_str(&format!(" point {}", english_digits(&value.fraction)));
+        }
+        out.push_str(&format!(" {scale} {many} "));
+        return;
     }
     let whole = value.value();
     let name =
@@ -239,7 +277,6 @@ fn say_money(out: &mut String, [one, many, cent, cents]: [&str; 4], value: &Writ
         (_, None) if value.fraction.is_empty() => {
             out.push_str(&format!("{} {}", value.cardinal(), name(whole, one, many)));
         }
-        // $1.5 million: the unit word follows, the currency comes after it in speech; the number stays readable.
         (_, None) => {
             out.push_str(&format!("{} point {} {many}", value.cardinal(), english_digits(&value.fraction)));
         }
@@ -276,6 +313,11 @@ mod tests {
                 "nine quadrillion seven trillion one hundred ninety-nine billion two hundred fifty-four million seven hundred forty thousand nine hundred ninety-three",
             ),
             ("A4 paper", "a four paper"),
+            ("$5 million and $1.5 billion", "five million dollars and one point five billion dollars"),
+            ("1 km, 6 ft tall, 1 ft", "one kilometer, six feet tall, one foot"),
+            ("St. Paul lives on Main St.", "saint paul lives on main street."),
+            ("at 9:00 a.m., 9:00 and 13:00", "at nine a.m., nine o'clock and thirteen hundred hours"),
+            ("3½ pounds, 10² and it´s naïve café", "three and a half pounds, ten squared and it's naive cafe"),
             (
                 "12345678901234567890123",
                 "one two three four five six seven eight nine zero one two three four five six seven eight nine zero one two three",

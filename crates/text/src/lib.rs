@@ -28,6 +28,6 @@ pub mod persian;
 mod phonemes;
 mod tokenizer;
 
-pub use normalise::{Language, Normaliser};
+pub use normalise::{Language, NORMALISER_VERSION, Normaliser};
 pub use phonemes::{PhonemeError, Phonemiser};
 pub use tokenizer::{Encoded, Tokenizer, VocabularyError};

@@ -1,9 +1,14 @@
 //! What is written becomes what is said.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
 
 use crate::{english, persian};
+
+/// Changes whenever the same text may give another result: what was derived from texts is then made anew.
+pub const NORMALISER_VERSION: u32 = 2;
 
 /// The languages whose writing is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,7 +32,7 @@ impl Language {
 
     /// The language most letters of a text belong to; `None` without letters.
     pub fn guess(text: &str) -> Option<Language> {
-        let persian = text.chars().filter(|c| ('\u{0600}'..='\u{06FF}').contains(c) && c.is_alphabetic()).count();
+        let persian = text.chars().filter(|c| ('\u{0600}'..='\u{06FF}').contains(c) && c.is_alphanumeric()).count();
         let latin = text.chars().filter(char::is_ascii_alphabetic).count();
         match (persian, latin) {
             (0, 0) => None,
@@ -36,6 +41,9 @@ impl Language {
         }
     }
 }
+
+/// The most passes over a text after the first.
+const PASSES: usize = 8;
 
 /// Normalises text of one language. The same text always gives the same result, and so does a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +59,35 @@ impl Normaliser {
 
     /// The words to be said, in lower case, with the punctuation that changes how they are said.
     pub fn normalise(&self, text: &str) -> String {
+        // What one pass leaves may be something to expand: a blank less makes `dr .` an abbreviation. Repeated until
+        // nothing changes, so that a normalised text stays as it is; nothing was ever seen to need a fourth pass.
+        let mut said = self.pass(text);
+        for _ in 0..PASSES {
+            let again = self.pass(&said);
+            if again == said {
+                break;
+            }
+            said = again;
+        }
+        said
+    }
+
+    fn pass(&self, text: &str) -> String {
         let mut composed = String::with_capacity(text.len());
         if text.is_ascii() {
-            composed.push_str(text);
+            composed.extend(text.chars().filter_map(plain));
         } else {
-            // Compatibility composition: presentation forms, ligatures and full-width letters become plain ones.
-            composed.extend(text.nfkc().filter_map(plain));
+            // Compatibility composition: presentation forms, ligatures and full-width letters become plain ones; but
+            // it would join a fraction or a power to the number before it, and split an accent off its quote.
+            let mut prepared = String::with_capacity(text.len());
+            for c in text.chars() {
+                prepared += &before_composition(c, self.language);
+            }
+            composed.extend(prepared.nfkc().filter_map(plain));
+            if self.language == Language::English {
+                // Accents of borrowed words: nobody says «caf».
+                composed = composed.nfd().filter(|c| !('\u{0300}'..='\u{036F}').contains(c)).nfc().collect();
+            }
         }
         let said = match self.language {
             Language::English => english::expand(&composed),
@@ -64,6 +95,25 @@ impl Normaliser {
         };
         collapse(&said.to_lowercase())
     }
+}
+
+/// Characters that compatibility composition would misread, in words of the language.
+fn before_composition(c: char, language: Language) -> Cow<'static, str> {
+    let english = language == Language::English;
+    Cow::Borrowed(match (c, english) {
+        ('\u{00B4}' | '\u{02BC}', _) => "'",
+        ('½', true) => " and a half ",
+        ('½', false) => " و نیم ",
+        ('¼', true) => " and a quarter ",
+        ('¼', false) => " و یک چهارم ",
+        ('¾', true) => " and three quarters ",
+        ('¾', false) => " و سه چهارم ",
+        ('²', true) => " squared ",
+        ('²', false) => " به توان دو ",
+        ('³', true) => " cubed ",
+        ('³', false) => " به توان سه ",
+        _ => return Cow::Owned(c.to_string()),
+    })
 }
 
 /// Quotes, dashes and blanks in one form; invisible marks go, except the zero-width non-joiner, which is spelling.
@@ -112,6 +162,7 @@ mod tests {
             "\"it's me\" - he said..."
         );
         assert_eq!(normaliser.normalise("ﬁne ＡＢＣ"), "fine abc");
+        assert_eq!(normaliser.normalise("a\0\0b"), "a b", "found by the fuzzer");
         assert_eq!(normaliser.normalise(" \u{200F}\u{FEFF} "), "");
     }
 
@@ -120,6 +171,7 @@ mod tests {
         assert_eq!(Language::guess("سلام world سلام"), Some(Language::Persian));
         assert_eq!(Language::guess("hello سلام world"), Some(Language::English));
         assert_eq!(Language::guess("123 !?"), None);
+        assert_eq!(Language::guess("۱۳۵۷"), Some(Language::Persian));
         assert_eq!(Language::from_code("fa_IR"), Some(Language::Persian));
     }
 

@@ -41,7 +41,7 @@ fn letter(c: char) -> Option<char> {
     Some(match c {
         'ي' | 'ى' | 'ې' | 'ۍ' => 'ی',
         'ك' | 'ڪ' => 'ک',
-        'ة' | 'ە' => 'ه',
+        'ة' | 'ە' | 'ھ' | 'ہ' => 'ه',
         'ٱ' | 'أ' | 'إ' => 'ا',
         'ؤ' => 'و',
         // Diacritics, the superscript alef, Quranic marks and the tatweel; but not the hamza of «هٔ», which is heard.
@@ -67,16 +67,18 @@ pub(crate) fn expand(text: &str) -> String {
             at = say_number(&mut out, &chars, at);
             continue;
         }
+        // A sign before a number is said behind it: $۵ is «پنج دلار».
+        if let (Some(sign), true) = (sign(c), chars.get(at + 1).is_some_and(|&next| digit(next).is_some())) {
+            at = say_number(&mut out, &chars, at + 1);
+            word(&mut out, sign);
+            continue;
+        }
         match c {
             c if c.is_numeric() => {} // a numeral of another script
             '?' => out.push('؟'),
             ',' | '٬' => out.push('،'),
             ';' => out.push('؛'),
-            '%' | '٪' => word(&mut out, "درصد"),
-            '$' => word(&mut out, "دلار"),
-            '€' => word(&mut out, "یورو"),
-            '£' => word(&mut out, "پوند"),
-            '﷼' => word(&mut out, "ریال"),
+            c if sign(c).is_some() => word(&mut out, sign(c).unwrap_or_default()),
             '&' | '+' => word(&mut out, if c == '&' { "و" } else { "به علاوه" }),
             '=' => word(&mut out, "مساوی"),
             '@' => word(&mut out, "ات"),
@@ -88,6 +90,18 @@ pub(crate) fn expand(text: &str) -> String {
         at += 1;
     }
     out
+}
+
+/// Signs that stand for a word beside a number.
+fn sign(c: char) -> Option<&'static str> {
+    Some(match c {
+        '%' | '٪' => "درصد",
+        '$' => "دلار",
+        '€' => "یورو",
+        '£' => "پوند",
+        '﷼' => "ریال",
+        _ => return None,
+    })
 }
 
 fn digit(c: char) -> Option<u32> {
@@ -109,6 +123,9 @@ fn say_number(out: &mut String, chars: &[char], start: usize) -> usize {
     };
     let mut end = start + digits(start);
     let mut whole = ascii(start, end);
+    if let Some(after) = say_date_or_time(out, chars, start, end) {
+        return after;
+    }
     let mut grouped = false;
     while whole.len() <= 18
         && matches!(chars.get(end), Some(',' | '٬' | '،'))
@@ -135,7 +152,9 @@ fn say_number(out: &mut String, chars: &[char], start: usize) -> usize {
     if let Some(number) = value.filter(|_| fraction.is_empty())
         && let Some(length) = ordinal_suffix(&chars[end..])
     {
-        out.push_str(&persian_ordinal(number));
+        // ۲۰۲۰م is a year of the Gregorian calendar.
+        let year = whole.len() == 4 && chars[end..end + length].iter().collect::<String>() == "م";
+        out.push_str(&if year { format!("{} میلادی", persian(number)) } else { persian_ordinal(number) });
         return end + length;
     }
     out.push_str(&value.map_or_else(|| persian_digits(&whole), persian));
@@ -153,6 +172,46 @@ fn say_number(out: &mut String, chars: &[char], start: usize) -> usize {
         end += 1;
     }
     end
+}
+
+/// ۱۴۰۲/۰۳/۱۵ number by number, ۱۲:۳۰ as «دوازده و سی دقیقه». Returns where it ends.
+fn say_date_or_time(out: &mut String, chars: &[char], start: usize, end: usize) -> Option<usize> {
+    let number = |from: usize| {
+        let length = (from..chars.len()).map_while(|n| digit(chars[n])).count();
+        let value = chars[from..from + length]
+            .iter()
+            .filter_map(|&c| digit(c))
+            .fold(0u64, |value, d| value.saturating_mul(10).saturating_add(d.into()));
+        (length > 0).then_some((value, from + length))
+    };
+    let (first, _) = number(start)?;
+    let separator = *chars.get(end)?;
+    let (second, after) = number(end + 1)?;
+    let words = match separator {
+        ':' if first < 24 && second < 60 && after == end + 3 && chars.get(after) != Some(&':') => match second {
+            0 => persian(first),
+            _ => format!("{} و {} دقیقه", persian(first), persian(second)),
+        },
+        '/' if chars.get(after) == Some(&'/') && end - start <= 4 && after - end <= 3 => {
+            let (third, last) = number(after + 1)?;
+            if chars.get(last) == Some(&'/') || last - after > 5 {
+                return None;
+            }
+            say(out, &format!("{}، {}، {}", persian(first), persian(second), persian(third)));
+            return Some(last);
+        }
+        _ => return None,
+    };
+    say(out, &words);
+    Some(after)
+}
+
+/// Appends words, apart from a word before them.
+fn say(out: &mut String, words: &str) {
+    if out.chars().last().is_some_and(|c| c.is_alphanumeric()) {
+        out.push(' ');
+    }
+    out.push_str(words);
 }
 
 /// The length of an ordinal ending that is a word of its own.
@@ -197,7 +256,11 @@ mod tests {
             ("سال ۱۴۰۳", "سال هزار و چهارصد و سه"),
             ("تلفن 0912", "تلفن صفر نه یک دو"),
             ("می\u{200C}روم؛ خوب است!", "می\u{200C}روم؛ خوب است!"),
-            ("۵$", "پنج دلار"),
+            ("۵$ یا $۵", "پنج دلار یا پنج دلار"),
+            ("٪۵۰", "پنجاه درصد"),
+            ("تاریخ ۱۴۰۲/۰۳/۱۵ ساعت ۱۲:۳۰ و ۹:۰۰", "تاریخ هزار و چهارصد و دو، سه، پانزده ساعت دوازده و سی دقیقه و نه"),
+            ("سال ۲۰۲۰م", "سال دو هزار و بیست میلادی"),
+            ("ھمه", "همه"),
             ("ﻛﺘﺎﺏ", "کتاب"),
             ("۲۰۰۰۰۰۰۰۰۱", "دو میلیارد و یک"),
         ] {

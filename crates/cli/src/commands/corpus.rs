@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tandem_audio::{LogMel, MelSettings};
-use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError};
+use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError, Tolerance};
 use tandem_text::Language;
 
 use crate::args::{CorpusArgs, TextLanguage};
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::messages::Messages;
 use crate::ui::progress;
 
@@ -63,7 +63,7 @@ pub(crate) fn open(
     bar.finish_and_clear();
     corpus.map(Arc::new).map_err(|error| match error {
         CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),
-        CorpusError::NothingUsable(_) => {
+        CorpusError::NothingUsable(_) | CorpusError::TooMany { .. } => {
             let hint = messages.with("data-hint-doctor", &[("folder", &args.folder.display())]);
             Failure::usage(error.to_string()).hint(hint)
         }
@@ -71,6 +71,14 @@ pub(crate) fn open(
             Failure::usage(error.to_string()).hint(messages.get("data-hint-layout"))
         }
         CorpusError::Metadata(_) => Failure::usage(error.to_string()),
+    })
+}
+
+/// SPEC S4: a corpus of which too much is broken is refused, with the list.
+pub(crate) fn check(corpus: &Corpus, messages: &Messages) -> Result<(), Failure> {
+    corpus.check(Tolerance::default()).map_err(|error| {
+        let hint = messages.with("data-hint-doctor", &[("folder", &corpus.folder().display())]);
+        Failure::new(FAILED, error.to_string()).hint(hint)
     })
 }
 

@@ -12,11 +12,12 @@ use crate::messages::Messages;
 use crate::ui::{histogram, output::Output, progress, table::Table};
 
 pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> {
-    let settings = corpus::settings(&args.corpus)?;
+    let mut settings = corpus::settings(&args.corpus)?;
+    settings.allow_empty = true; // the worst corpora need it most
     let create =
         |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| Output::create_for(path, messages)).transpose();
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
-    let stop = interrupt::stop_flag();
+    let stop = interrupt::catch().flag;
     let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
 
     let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
@@ -94,7 +95,11 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
     line(String::new());
     let mut table = Table::new(["doctor-kind", "doctor-count", "doctor-effect"].map(|id| messages.get(id)));
     for (severity, kind, count) in found.counts() {
-        let effect = if severity == Severity::Error { "doctor-left-out" } else { "doctor-used" };
+        let effect = match severity {
+            Severity::Error => "doctor-left-out",
+            Severity::Limit => "doctor-limit",
+            Severity::Warning => "doctor-used",
+        };
         table.row([kind.to_owned(), count.to_string(), messages.get(effect)]);
     }
     line(table.render());

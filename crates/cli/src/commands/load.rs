@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -46,11 +45,15 @@ struct Session {
     workers: Knob,
     buffer: Knob,
     budget: Budget,
+    started: Instant,
 }
 
 impl Session {
     fn open(args: &LoadArgs, settings: CorpusSettings, messages: &Messages) -> Result<Session, Failure> {
-        let corpus = corpus::open(&args.corpus, settings, &AtomicBool::new(false), messages)?;
+        let started = Instant::now();
+        let interrupt = interrupt::catch();
+        let corpus = corpus::open(&args.corpus, settings, &interrupt.flag, messages)?;
+        corpus::check(&corpus, messages)?;
         let mode = match args.cache {
             CacheKind::Off => CacheMode::Off,
             CacheKind::Ram => CacheMode::Ram,
@@ -69,8 +72,9 @@ impl Session {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = args.workers.map_or(cores, |workers| workers as usize);
         let mut context = Context::default();
-        context.stop = interrupt::stop_flow();
+        context.stop = interrupt.stop;
         Ok(Session {
+            started,
             corpus,
             loader,
             context,
@@ -90,14 +94,16 @@ impl Session {
         if !args.json {
             print!("{}", corpus::describe(&self.corpus, messages));
         }
-        let mut epochs = Vec::new();
+        let (mut epochs, mut first) = (Vec::new(), None);
         for epoch in 0..args.epochs {
             let plan = self.loader.plan(epoch);
             let padding = waste(&plan, &self.corpus.sizes());
             let bar = progress::bar(plan.len() as u64, stderr().is_terminal());
             let (before, start, mut clips, mut seconds) = (self.loader.counters(), Instant::now(), 0usize, 0.0);
-            for item in self.epoch(epoch) {
+            let limit = args.max_batches.map_or(usize::MAX, |batches| batches as usize);
+            for item in self.epoch(epoch).take(limit) {
                 let batch = item.map_err(failure)?.value;
+                first.get_or_insert_with(|| self.started.elapsed().as_secs_f64());
                 clips += batch.clips.len();
                 seconds += batch.seconds;
                 bar.inc(1);
@@ -123,7 +129,7 @@ impl Session {
         let bad = self.loader.ledger().reports();
         if args.json {
             let object = json!({"clips": self.corpus.len(), "rows": self.corpus.rows(), "audio_s": self.corpus.seconds(),
-                "workers": self.workers.get(), "epochs": epochs, "cache": self.loader.cache().stats(),
+                "workers": self.workers.get(), "first_batch_s": first, "epochs": epochs, "cache": self.loader.cache().stats(),
                 "left_out": self.corpus.fault_reports().into_iter().chain(bad).collect::<Vec<_>>(),
                 "memory_high_water_bytes": self.budget.high_water_bytes()});
             println!("{object}");

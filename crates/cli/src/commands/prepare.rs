@@ -16,8 +16,9 @@ use crate::ui::progress;
 
 pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure> {
     let settings = corpus::settings(&args.corpus)?;
-    let stop = interrupt::stop_flag();
+    let stop = interrupt::catch().flag;
     let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
+    corpus::check(&corpus, messages)?;
     if !args.json {
         print!("{}", corpus::describe(&corpus, messages));
     }
@@ -30,7 +31,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
 
     let bar = progress::bar(u64::from(clips), stderr().is_terminal());
     bar.set_message(messages.get("prepare-features"));
-    let (next, made) = (AtomicU32::new(0), AtomicU64::new(0));
+    let (next, made, ready) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let bad: Mutex<Vec<(u32, ClipFault)>> = Mutex::default();
     let work = || {
         loop {
@@ -39,12 +40,12 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
                 return;
             }
             match loader.prepare(clip) {
-                Ok(worked) => made.fetch_add(u64::from(worked), Ordering::Relaxed),
-                Err(fault) => {
-                    bad.lock().unwrap_or_else(|e| e.into_inner()).push((clip, fault));
-                    0
+                Ok(worked) => {
+                    made.fetch_add(u64::from(worked), Ordering::Relaxed);
+                    ready.fetch_add(1, Ordering::Relaxed);
                 }
-            };
+                Err(fault) => bad.lock().unwrap_or_else(|e| e.into_inner()).push((clip, fault)),
+            }
             bar.inc(1);
         }
     };
@@ -55,13 +56,15 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
         work();
     });
     bar.finish_and_clear();
-    let bad = bad.into_inner().unwrap_or_else(|e| e.into_inner());
+    let mut bad = bad.into_inner().unwrap_or_else(|e| e.into_inner());
+    bad.sort_by_key(|(clip, _)| *clip);
     for (clip, fault) in &bad {
         eprintln!("{}: {fault}", corpus.name(*clip).0);
     }
     let stats = loader.cache().stats();
-    let made = made.into_inner();
-    let done = u64::from(next.into_inner().min(clips)) - bad.len() as u64;
+    // What did not fit or could not be written was computed, but is not ready.
+    let lost = stats.full + stats.failed;
+    let (made, done) = (made.into_inner() - lost, ready.into_inner() - lost);
     if args.json {
         let object = json!({"clips": clips, "ready": done, "made": made, "bad": bad.len(), "cache": stats,
             "folder": corpus.work_folder()});

@@ -22,7 +22,7 @@ const STRIP_STEPS: u64 = 6;
 pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure> {
     let simulation = settings(&args)?;
     let mut trace_file = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let stop = interrupt::stop_flow();
+    let stop = interrupt::catch().stop;
 
     let clock = if args.clock == ClockKind::Virtual { Clock::virtual_time() } else { Clock::real() };
     let bar = progress::bar(simulation.steps, args.clock == ClockKind::Real && stderr().is_terminal());

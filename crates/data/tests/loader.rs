@@ -1,0 +1,139 @@
+//! P6, S6, M10: the same batches for any number of workers and any cache, exact resume, true lengths, bounded memory.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tandem_audio::{LogMel, write_wav};
+use tandem_data::{Batch, Cache, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Tolerance};
+use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
+use xxhash_rust::xxh3::xxh3_64;
+
+fn sound(n: usize) -> Vec<f32> {
+    let length = 6_000 + n * 1_709 % 20_000;
+    (0..length).map(|at| ((at * (n + 3)) as f32 * 0.01).sin() * 0.3).collect()
+}
+
+fn corpus(folder: &Path, clips: usize) -> Arc<Corpus> {
+    std::fs::create_dir_all(folder.join("wavs")).expect("writable");
+    let mut rows = String::new();
+    for n in 0..clips {
+        let mut file = std::fs::File::create(folder.join(format!("wavs/c{n}.wav"))).expect("writable");
+        write_wav(&sound(n), 22_050, &mut file).expect("writable");
+        rows += &format!("c{n}|clip number {n} of the corpus\n");
+    }
+    std::fs::write(folder.join("metadata.csv"), rows).expect("writable");
+    Arc::new(Corpus::open(folder, CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false)).expect("a corpus"))
+}
+
+fn loader(corpus: &Arc<Corpus>, mode: CacheMode, static_shapes: bool) -> Arc<Loader> {
+    let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes, plain_order: false };
+    let cache = Cache::new(mode, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
+    let settings = LoadSettings { plan, tolerance: Tolerance::default() };
+    Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
+}
+
+/// Everything in a batch as one number.
+fn digest(batch: &Batch) -> u64 {
+    let mut bytes = Vec::new();
+    bytes.extend(batch.clips.iter().flat_map(|clip| clip.to_le_bytes()));
+    bytes.extend(batch.ids.iter().flat_map(|id| id.to_le_bytes()));
+    bytes.extend(batch.mel.iter().flat_map(|value| value.to_le_bytes()));
+    bytes.extend(batch.id_lengths.iter().chain(&batch.mel_lengths).flat_map(|length| length.to_le_bytes()));
+    xxh3_64(&bytes)
+}
+
+fn run(loader: &Arc<Loader>, start: Cursor, workers: usize, depth: usize, limit: usize) -> Vec<(Cursor, u64)> {
+    let budget = Budget::new("host", limit, Oversize::Alone);
+    let context = Context::default();
+    let (workers, depth) = (Knob::fixed("workers", workers), Knob::fixed("depth", depth));
+    let flow = loader.flow(&context, start, 3, &workers, &depth, &budget);
+    let batches =
+        flow.map(|item| item.expect("no clip is bad")).map(|item| (item.cursor, digest(&item.value))).collect();
+    assert_eq!(budget.used_bytes(), 0);
+    batches
+}
+
+#[test]
+fn same_batches_for_any_workers_depth_memory_and_cache_and_exact_resume() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 23);
+    let reference = run(&loader(&corpus, CacheMode::Off, false), Cursor::START, 0, 0, usize::MAX);
+    assert_eq!(reference.len(), 3 * 5);
+    for (workers, depth, limit) in [(1, 1, usize::MAX), (2, 3, 1), (7, 50, 3_000_000)] {
+        for mode in [CacheMode::Off, CacheMode::Ram, CacheMode::Disk] {
+            let loader = loader(&corpus, mode, false);
+            assert_eq!(run(&loader, Cursor::START, workers, depth, limit), reference, "{workers} {depth} {mode:?}");
+            for at in [1, 4, 5, 9, 14] {
+                assert_eq!(run(&loader, reference[at].0, workers, depth, limit), reference[at..], "from {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lengths_are_true_and_padding_is_zero() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 13);
+    for static_shapes in [false, true] {
+        let loader = loader(&corpus, CacheMode::Off, static_shapes);
+        let mut log_mel = LogMel::new(&corpus.settings().mel).expect("valid");
+        // Three times, so that buffers are used again with other content.
+        for planned in (0..3).flat_map(|epoch| loader.plan(epoch)) {
+            let batch = loader.load(&planned).expect("no clip is bad");
+            assert_eq!(batch.mel.len(), batch.rows * batch.n_mels * batch.frames);
+            for row in 0..batch.rows {
+                let (frames, tokens) = (batch.mel_lengths[row], batch.id_lengths[row]);
+                let ids = &batch.ids[row * batch.tokens..(row + 1) * batch.tokens];
+                assert!(ids[..tokens].iter().all(|&id| id > 0) && ids[tokens..].iter().all(|&id| id == 0));
+                let expected = batch.clips.get(row).map(|&clip| {
+                    let quantised: Vec<f32> =
+                        sound(clip as usize).iter().map(|x| (x * 32_767.0).round() / 32_768.0).collect();
+                    log_mel.compute(&quantised)
+                });
+                assert_eq!(expected.as_ref().map_or(0, Vec::len), frames * batch.n_mels);
+                for mel in 0..batch.n_mels {
+                    let at = (row * batch.n_mels + mel) * batch.frames;
+                    let values = &batch.mel[at..at + batch.frames];
+                    if let Some(expected) = &expected {
+                        assert_eq!(values[..frames], expected[mel * frames..(mel + 1) * frames]);
+                    }
+                    assert!(values[frames..].iter().all(|&value| value == 0.0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_bounded_by_the_budget_and_not_by_the_workers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 60);
+    let loader = loader(&corpus, CacheMode::Off, false);
+    let largest = loader.plan(0).iter().map(|batch| loader.batch_bytes(batch)).max().expect("batches");
+    for workers in [1, 2, 16, 64] {
+        let budget = Budget::new("host", 3 * largest, Oversize::Alone);
+        let flow = loader.flow(
+            &Context::default(),
+            Cursor::START,
+            2,
+            &Knob::fixed("workers", workers),
+            &Knob::fixed("depth", 50),
+            &budget,
+        );
+        assert!(flow.map(|item| item.expect("fine").value.clips.len()).sum::<usize>() == 120);
+        assert!(budget.high_water_bytes() <= 3 * largest, "{workers}");
+    }
+}
+
+#[test]
+fn the_split_is_nine_to_one_and_does_not_change() {
+    let (train, validation) = tandem_data::split(100, 1);
+    assert_eq!((train.len(), validation.len()), (90, 10));
+    assert_eq!(tandem_data::split(100, 1), (train.clone(), validation.clone()));
+    assert_ne!(tandem_data::split(100, 2).1, validation);
+    let mut all = [train, validation].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..100).collect::<Vec<_>>());
+    assert_eq!(tandem_data::split(1, 1), (vec![0], vec![0]));
+}
