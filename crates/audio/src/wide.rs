@@ -8,6 +8,9 @@
 //! A real transform of length N is a complex one of length N/2 over pairs of samples (Stockham, radix 8, so that a
 //! length of 1024 takes three passes), then one step that untangles it.
 
+// Counted loops over small arrays: iterators with closures would not be compiled for the machine's vector unit.
+#![allow(clippy::needless_range_loop)]
+
 use std::f64::consts::TAU;
 
 const LANES: usize = 8;
@@ -30,6 +33,7 @@ trait Lanes: Copy {
     /// `self * factor + other`
     fn fma(self, factor: Self, other: Self) -> Self;
     fn sqrt(self) -> Self;
+    fn max(self, other: Self) -> Self;
 }
 
 /// For any machine.
@@ -82,6 +86,10 @@ impl Lanes for Plain {
     #[inline(always)]
     fn sqrt(self) -> Self {
         Plain(lanes!(lane => self.0[lane].sqrt()))
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Plain(lanes!(lane => if self.0[lane] > other.0[lane] { self.0[lane] } else { other.0[lane] }))
     }
 }
 
@@ -136,6 +144,11 @@ mod avx2 {
         fn sqrt(self) -> Self {
             // SAFETY: the features exist.
             Avx2(unsafe { _mm256_sqrt_ps(self.0) })
+        }
+        #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            // SAFETY: the features exist.
+            Avx2(unsafe { _mm256_max_ps(self.0, other.0) })
         }
     }
 }
@@ -244,7 +257,13 @@ pub(crate) struct Scratch {
     a: Vec<Pair>,
     b: Vec<Pair>,
     magnitude: Vec<Eight>,
+    /// Frames of the last run with a value so far below the frame's peak that single precision is not enough.
+    pub(crate) doubtful: Vec<usize>,
 }
+
+/// A mel value below this share of the frame's largest magnitude drowns in the rounding errors of single precision: its
+/// logarithm is off by more than 4e-4 (measured against librosa, which computes in double precision).
+const DOUBT: f32 = 6e-7;
 
 impl Wide {
     /// `n_fft` must be a power of two of at least 32.
@@ -295,12 +314,14 @@ impl Wide {
             a: vec![Pair::default(); self.n_fft / 2],
             b: vec![Pair::default(); self.n_fft / 2],
             magnitude: vec![Eight::default(); self.n_fft / 2 + 1],
+            doubtful: Vec::new(),
         }
     }
 
     /// Log-mel of `frames` frames of `signal`; filter `m` of frame `t` goes to `out[m * stride + t]`.
     pub(crate) fn run(&self, signal: &[f32], frames: usize, out: &mut [f32], stride: usize, scratch: &mut Scratch) {
         assert!(signal.len() >= (frames.saturating_sub(1)) * self.hop + self.n_fft);
+        scratch.doubtful.clear();
         #[cfg(target_arch = "x86_64")]
         if self.has_avx2 {
             // SAFETY: `has_avx2` says that this machine has the features the function is compiled for.
@@ -330,7 +351,10 @@ impl Wide {
             self.rearrange(&signal[chunk * self.hop..], &mut scratch.phases);
             for first in (0..chunk_frames).step_by(LANES) {
                 self.transform::<L>(first, scratch);
-                self.magnitudes::<L>(scratch);
+                let mut peaks = [0.0; LANES];
+                self.magnitudes::<L>(scratch).store(&mut peaks);
+                let limits = lanes!(lane => peaks[lane] * DOUBT);
+                let mut doubts = [false; LANES];
                 let count = LANES.min(chunk_frames - first);
                 let at = chunk + first;
                 for (filter, (bin, weights)) in self.filters.iter().enumerate() {
@@ -340,6 +364,12 @@ impl Wide {
                     }
                     let mut values = [0.0; LANES];
                     sum.store(&mut values);
+                    let mut lane = 0;
+                    while lane < LANES {
+                        // What is well below the floor stays there, however wrong it is.
+                        doubts[lane] |= values[lane] < limits[lane] && values[lane] > 0.5 * self.floor;
+                        lane += 1;
+                    }
                     let logs = lanes!(lane => ln(values[lane].max(self.floor)));
                     let to = &mut out[filter * stride + at..filter * stride + at + count];
                     // A copy of known length is an instruction, one of any length a call.
@@ -348,6 +378,8 @@ impl Wide {
                         Err(_) => to.copy_from_slice(&logs[..count]),
                     }
                 }
+                let doubtful = doubts[..count].iter().enumerate().filter(|(_, doubt)| **doubt);
+                scratch.doubtful.extend(doubtful.map(|(lane, _)| at + lane));
             }
         }
     }
@@ -478,24 +510,28 @@ impl Wide {
         L::load(values).mul(L::splat(self.window[n]))
     }
 
-    /// From the packed transform to the magnitudes (or powers) of the bins that filters use.
+    /// From the packed transform to the magnitudes (or powers) of the bins that filters use; returns the largest.
     #[inline(always)]
-    fn magnitudes<L: Lanes>(&self, scratch: &mut Scratch) {
+    fn magnitudes<L: Lanes>(&self, scratch: &mut Scratch) -> L {
         let half = self.n_fft / 2;
         let (z, magnitude) = (&scratch.a, &mut scratch.magnitude);
         let (zero, one_half) = (L::splat(0.0), L::splat(0.5));
         let edge: Z<L> = Z::load(&z[0]);
-        size(edge.re.add(edge.im), zero, self.power).store(&mut magnitude[0].0);
+        let mut peak = size(edge.re.add(edge.im), zero, self.power);
+        peak.store(&mut magnitude[0].0);
         for k in 1..self.bins.min(half) {
             let (x, y): (Z<L>, Z<L>) = (Z::load(&z[k]), Z::load(&z[half - k]));
             let even = Z { re: x.re.add(y.re).mul(one_half), im: x.im.sub(y.im).mul(one_half) };
             let odd = Z { re: x.im.add(y.im).mul(one_half), im: y.re.sub(x.re).mul(one_half) };
             let turned = odd.rotate(self.untangle[k]);
-            size(even.re.add(turned.re), even.im.add(turned.im), self.power).store(&mut magnitude[k].0);
+            let size = size(even.re.add(turned.re), even.im.add(turned.im), self.power);
+            size.store(&mut magnitude[k].0);
+            peak = peak.max(size);
         }
         if self.bins > half {
             size(edge.re.sub(edge.im), zero, self.power).store(&mut magnitude[half].0);
         }
+        peak
     }
 }
 
@@ -522,14 +558,14 @@ fn ln(x: f32) -> f32 {
     let m = if small { mantissa + mantissa } else { mantissa } - 1.0;
     const POLYNOMIAL: [f32; 9] = [
         7.037_683_6e-2,
-        -1.151_461_03e-1,
+        -1.151_461e-1,
         1.167_699_9e-1,
         -1.242_014_1e-1,
         1.424_932_3e-1,
         -1.666_805_8e-1,
         2.000_071_5e-1,
         -2.499_999_4e-1,
-        3.333_333_1e-1,
+        3.333_333e-1,
     ];
     let mut p = POLYNOMIAL[0];
     let mut n = 1;
@@ -571,7 +607,7 @@ mod tests {
     #[test]
     fn every_power_of_two_and_any_hop_match_the_definition() {
         for (n_fft, hop) in [(32, 7), (64, 16), (128, 32), (256, 100), (512, 128), (1024, 256), (2048, 300)] {
-            let window: Vec<f32> = (0..n_fft).map(|n| (n as f32 / n_fft as f32 * 3.14).sin()).collect();
+            let window: Vec<f32> = (0..n_fft).map(|n| (n as f32 / n_fft as f32 * 3.0).sin()).collect();
             let frames = 13;
             let signal: Vec<f32> = (0..(frames - 1) * hop + n_fft)
                 .map(|n| ((n * 7919 % 1009) as f32 / 1009.0 - 0.5) + (n as f32 * 0.3).sin())

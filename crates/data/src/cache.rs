@@ -187,12 +187,12 @@ impl Cache {
         {
             self.counters.bytes.fetch_sub(replaced.len(), Ordering::Relaxed); // a damaged one
         }
-        if self.counters.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit_bytes {
-            if !self.remove_foreign() || self.counters.bytes.load(Ordering::Relaxed) > self.limit_bytes {
-                self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
-                count(&self.counters.full);
-                return;
-            }
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_over = || self.counters.bytes.load(Ordering::Relaxed) > self.limit_bytes;
+        if is_over() && (!self.remove_foreign() || is_over()) {
+            self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            count(&self.counters.full);
+            return;
         }
         let row = |row: usize| &values[row * stride..row * stride + frames];
         match self.mode {

@@ -12,18 +12,14 @@ pub fn characters(text: &str) -> String {
     let split = text.chars().flat_map(|c| [Some(if c == 'ۀ' { 'ه' } else { c }), (c == 'ۀ').then_some('\u{0654}')]);
     for c in split.flatten() {
         match letter(c) {
-            Some(ZWNJ) => {
-                if out.chars().last().is_some_and(joins) {
-                    out.push(ZWNJ);
-                }
-            }
+            Some(ZWNJ) if out.chars().last().is_some_and(joins) => out.push(ZWNJ),
+            Some(ZWNJ) | None => {}
             Some(c) => {
                 if out.ends_with(ZWNJ) && !joins(c) {
                     out.pop();
                 }
                 out.push(c);
             }
-            None => {}
         }
     }
     if out.ends_with(ZWNJ) {
