@@ -342,7 +342,8 @@ fn bad_input_is_an_error_that_says_what_to_do() {
         (format!("load {here} --batch-size 0"), "0 is not in 1.."),
         (format!("load {here} --fmax 20000"), "fmax <= sample_rate / 2"),
         (format!("load {here} --hop-length 0"), "0 is not in 1.."),
-        (format!("load {here} --audio-folder flacs"), "none of the clips can be used"),
+        (format!("load {here} --audio-folder flacs"), "where the audio should be, is not a folder"),
+        (format!("doctor {here} --quarantine {here}/metadata.csv"), "is not overwritten"),
         (format!("load {here} --max-mel-frames 3"), "none of the clips can be used"),
         (format!("doctor {here} --plot /no/such/x.svg"), "cannot write"),
         (format!("load {here} --variant wav"), "--bench"),
@@ -350,6 +351,36 @@ fn bad_input_is_an_error_that_says_what_to_do() {
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}: {}", stderr(&output));
         assert!(stderr(&output).contains(words), "{arguments}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn changing_the_settings_of_a_full_cache_keeps_its_size_in_bounds() {
+    let corpus = Corpus::new(40);
+    for n_mels in [80, 100, 64, 80] {
+        let output = run(&format!("prepare {} --n-mels {n_mels} --cache-limit 1 --json", corpus.path().display()));
+        let bytes = last_json(&output)["cache"]["bytes"].as_u64().expect("a number");
+        assert!((1..=1_000_000).contains(&bytes), "{n_mels}: {bytes}");
+    }
+}
+
+#[test]
+fn validation_clips_are_examined_too() {
+    let corpus = Corpus::new(4);
+    fs::write(corpus.path().join("metadata_eval.csv"), "v1|some words\n").expect("writable");
+    assert_eq!(findings(&corpus).get("v1").map(Vec::as_slice), Some(&["missing".to_owned()][..]));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let corpus = Corpus::new(3);
+    for command in ["doctor", "load", "prepare"] {
+        let mut child = tandem();
+        child.arg(command).arg(corpus.path()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = child.spawn().expect("it starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{command}");
     }
 }
 

@@ -130,6 +130,7 @@ fn bad_input_is_an_error_with_exit_code_2_and_leaves_nothing_behind() {
         ("--fault lode:error@3", "unknown stage `lode`"),
         ("--fault load:error@200", "there are only 200 steps"),
         ("--stall-timeout 0s", "longer than 0"),
+        ("--batch-mb 2000", "larger than --memory-limit 1024"),
         ("--serial --autotune", "cannot be used with"),
         ("--trace /nonexistent/out.json", "cannot write `/nonexistent/out.json`"),
         ("--frobnicate", "unexpected argument '--frobnicate'"),

@@ -342,6 +342,40 @@ mod tests {
     }
 
     #[test]
+    fn filters_and_values_are_those_of_librosa() {
+        // librosa 0.11: filters.mel(sr=22050, n_fft=1024, n_mels=80, fmin=0, fmax=8000); (filter, first bin, bins, peak, weight)
+        let filters = mel_filters(&MelSettings::default());
+        for (filter, first, bins, peak, weight) in [
+            (0, 1, 3, 2, 2.265_139e-2f32),
+            (1, 2, 4, 3, 1.972_975e-2),
+            (20, 35, 4, 36, 2.192_963e-2),
+            (40, 77, 7, 80, 1.489_547e-2),
+            (60, 166, 14, 172, 6.637_413e-3),
+            (79, 345, 27, 358, 3.265_993e-3),
+        ] {
+            let (start, weights) = &filters[filter];
+            assert_eq!((*start, weights.len()), (first, bins), "filter {filter}");
+            assert!((weights[peak - first] / weight - 1.0).abs() < 1e-5, "filter {filter}");
+        }
+        // log(max(filters @ abs(stft(y, 1024, 256, pad_mode="reflect")), 1e-5)) of two tones; (filter, frame, value)
+        let samples: Vec<f32> = (0..4096)
+            .map(|n| ((f64::from(n) * 0.1).sin() * 0.5 + (f64::from(n) * 0.731).sin() * 0.05) as f32)
+            .collect();
+        let mel = LogMel::new(&MelSettings::default()).expect("valid").compute(&samples);
+        for (filter, frame, value) in [
+            (0, 0, -0.763_451f32),
+            (5, 3, -4.826_451),
+            (12, 8, -4.941_78),
+            (40, 10, -11.512_925),
+            (60, 16, -5.722_394),
+            (79, 5, -11.512_925),
+        ] {
+            let got = mel[filter * 17 + frame];
+            assert!((got - value).abs() < 5e-4, "filter {filter}, frame {frame}: {got} instead of {value}");
+        }
+    }
+
+    #[test]
     fn both_transforms_agree() {
         let settings = MelSettings { n_fft: 1024, ..MelSettings::default() };
         let samples: Vec<f32> = (0..5000).map(|n| ((n * 7919 % 1009) as f32 / 1009.0 - 0.5) * 0.3).collect();

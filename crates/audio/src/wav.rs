@@ -159,3 +159,31 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::write_wav;
+
+    #[test]
+    fn a_cut_at_any_byte_is_an_error_and_the_whole_is_not() {
+        let mut bytes = Vec::new();
+        write_wav(&[0.5, -0.25, 0.0, 1.0], 22_050, &mut bytes).expect("memory");
+        let mut samples = Vec::new();
+        let shape = parse_wav(&bytes, &mut samples).expect("whole");
+        assert_eq!((shape.rate, shape.channels, shape.samples, samples.len()), (22_050, 1, 4, 4));
+        for cut in 0..bytes.len() {
+            assert!(parse_wav(&bytes[..cut], &mut Vec::new()).is_err(), "cut at {cut}");
+        }
+        let cut = parse_wav(&bytes[..bytes.len() - 3], &mut Vec::new());
+        assert!(matches!(cut, Err(AudioError::Truncated { missing: Some(3) })));
+    }
+
+    #[test]
+    fn frames_that_do_not_match_their_samples_are_refused() {
+        let mut bytes = Vec::new();
+        write_wav(&[0.5; 8], 22_050, &mut bytes).expect("memory");
+        bytes[32] = 4; // a frame of four bytes for one sample of two
+        assert!(matches!(parse_wav(&bytes, &mut Vec::new()), Err(AudioError::Malformed(_))));
+    }
+}

@@ -184,8 +184,8 @@ pub(crate) enum TextLanguage {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit code: 0 every clip can be used, 1 some are left out (or, with --strict, anything is odd), 2 wrong arguments or
-no corpus, 130 interrupted.
+    after_help = "Exit code: 0 every clip can be used (limits that you set do not count), 1 some are left out (or, with --strict, anything
+is odd), 2 wrong arguments or no corpus, 130 interrupted.
 
 Examples:
   tandem doctor my-voice
@@ -214,6 +214,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
+Exit code: 0 done, 1 too many bad clips or a cache that cannot be written, 2 wrong arguments or no corpus, 130 interrupted.
 
 Examples:
   tandem prepare my-voice

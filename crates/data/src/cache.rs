@@ -60,7 +60,6 @@ struct Counters {
     stored: AtomicU64,
     full: AtomicU64,
     failed: AtomicU64,
-    bytes: AtomicU64,
 }
 
 /// A clip's key.
@@ -77,6 +76,8 @@ pub struct Cache {
     limit_bytes: u64,
     settings: String,
     memory: Mutex<HashMap<Key, Arc<[f32]>>>,
+    /// Bytes in it. Room is made under this lock, so that nothing is counted twice.
+    bytes: Mutex<u64>,
     counters: Counters,
 }
 
@@ -86,12 +87,13 @@ impl Cache {
         let settings = serde_json::to_string(settings).expect("plain data");
         let root = folder.join("mel");
         let folder = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
-        let counters = Counters::default();
+        let mut bytes = 0;
         if mode == CacheMode::Disk {
             remove_leftovers(&folder);
-            counters.bytes.store(size_of_folder(&root), Ordering::Relaxed);
+            bytes = size_of_folder(&root);
         }
-        Cache { mode, root, folder, limit_bytes, settings, memory: Mutex::default(), counters }
+        let (bytes, counters) = (Mutex::new(bytes), Counters::default());
+        Cache { mode, root, folder, limit_bytes, settings, memory: Mutex::default(), bytes, counters }
     }
 
     /// Where features are kept.
@@ -109,7 +111,7 @@ impl Cache {
             stored: get(&self.counters.stored),
             full: get(&self.counters.full),
             failed: get(&self.counters.failed),
-            bytes: get(&self.counters.bytes),
+            bytes: *self.bytes.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
@@ -182,15 +184,7 @@ impl Cache {
         if self.mode == CacheMode::Off {
             return;
         }
-        if self.mode == CacheMode::Disk
-            && let Ok(replaced) = std::fs::metadata(self.path(key))
-        {
-            self.counters.bytes.fetch_sub(replaced.len(), Ordering::Relaxed); // a damaged one
-        }
-        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_over = || self.counters.bytes.load(Ordering::Relaxed) > self.limit_bytes;
-        if is_over() && (!self.remove_foreign() || is_over()) {
-            self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if !self.make_room(key, bytes) {
             count(&self.counters.full);
             return;
         }
@@ -211,7 +205,8 @@ impl Cache {
                     Ok(()) => count(&self.counters.stored),
                     // A cache that cannot be written is slower, not wrong.
                     Err(_) => {
-                        self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        let mut used = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                        *used = used.saturating_sub(bytes);
                         count(&self.counters.failed);
                     }
                 }
@@ -228,23 +223,24 @@ impl Cache {
         }
     }
 
-    /// Removes entries of other settings; they can be made again. Returns whether there were any.
-    fn remove_foreign(&self) -> bool {
-        if self.mode != CacheMode::Disk {
-            return false;
-        }
-        let mut removed = false;
-        for other in std::fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let path = other.path();
-            if path != self.folder && path.is_dir() {
-                let size = size_of_settings(&path);
-                if std::fs::remove_dir_all(&path).is_ok() {
-                    self.counters.bytes.fetch_sub(size, Ordering::Relaxed);
-                    removed = true;
+    /// Counts an entry in, if it fits; entries of other settings, which can be made again, go first.
+    fn make_room(&self, key: Key, bytes: u64) -> bool {
+        let mut used = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.mode == CacheMode::Disk {
+            let replaced = std::fs::metadata(self.path(key)).map_or(0, |damaged| damaged.len());
+            *used = used.saturating_sub(replaced);
+            if *used + bytes > self.limit_bytes {
+                for other in entries(&self.root).map(|other| other.path()).filter(|path| *path != self.folder) {
+                    let size = size_of_settings(&other);
+                    if std::fs::remove_dir_all(&other).is_ok() {
+                        *used = used.saturating_sub(size);
+                    }
                 }
             }
         }
-        removed
+        let fits = *used + bytes <= self.limit_bytes;
+        *used += if fits { bytes } else { 0 };
+        fits
     }
 
     fn path(&self, key: Key) -> PathBuf {

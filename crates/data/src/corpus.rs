@@ -14,12 +14,12 @@ use crate::metadata::{Metadata, MetadataError, Speakers, parse_row};
 use crate::plan::{ClipSize, order};
 
 /// Endings tried for a clip, in this order; the last means that the id has its ending itself.
-const ENDINGS: [&str; 5] = [".wav", ".flac", ".mp3", ".ogg", ""];
+const ENDINGS: [&str; 9] = [".wav", ".flac", ".mp3", ".ogg", ".WAV", ".FLAC", ".MP3", ".OGG", ""];
 const LANGUAGES: [Language; 2] = [Language::English, Language::Persian];
 /// Faults that an error lists.
 const LISTED: usize = 10;
 /// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 3;
+const INDEX_VERSION: u64 = 4;
 
 /// How a corpus is read.
 #[derive(Clone, Debug)]
@@ -140,6 +140,10 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Corpus, CorpusError> {
+        let audio = folder.join(&settings.audio_folder);
+        if !audio.is_dir() && !settings.allow_empty {
+            return Err(MetadataError::NoAudioFolder(audio).into());
+        }
         let speakers = Speakers::open(folder)?;
         let work_folder = work_folder(folder);
         let tokenizer = settings.raw_text.clone().unwrap_or_else(|| Tokenizer::for_language(Language::Persian));
@@ -286,8 +290,10 @@ impl Corpus {
         let folder = self.folder.join(&self.settings.audio_folder);
         for (number, ending) in ENDINGS.iter().enumerate() {
             let path = folder.join(format!("{id}{ending}"));
-            if path.symlink_metadata().is_ok() {
-                return Ok((path, number as u8));
+            match path.symlink_metadata() {
+                Ok(_) => return Ok((path, number as u8)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(ClipFault::Audio(error.into())),
             }
         }
         Err(ClipFault::Missing)

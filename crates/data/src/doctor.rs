@@ -87,6 +87,22 @@ impl Examination {
         counts
     }
 
+    /// Adds what was found in another part of the corpus, its validation clips say.
+    pub fn add(&mut self, other: Examination) {
+        self.rows += other.rows;
+        self.usable += other.usable;
+        self.seconds += other.seconds;
+        for (rate, count) in other.rates {
+            match self.rates.iter_mut().find(|(known, _)| *known == rate) {
+                Some((_, known)) => *known += count,
+                None => self.rates.push((rate, count)),
+            }
+        }
+        self.durations.extend(other.durations);
+        self.speaking_rates.extend(other.speaking_rates);
+        self.findings.extend(other.findings);
+    }
+
     /// How many clips are left out because something is wrong with them.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()

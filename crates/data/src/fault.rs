@@ -94,7 +94,9 @@ impl fmt::Display for ClipFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClipFault::NotUtf8 => write!(f, "the row is not UTF-8"),
-            ClipFault::Columns(n) => write!(f, "{n} columns instead of 2 or 3 (a text with | must be in quotes)"),
+            ClipFault::Columns(n) => {
+                write!(f, "{n} columns instead of 2 or 3 (they are separated by |; a text with | must be in quotes)")
+            }
             ClipFault::BadId => write!(f, "the id is not a file name"),
             ClipFault::DuplicateId(line) => write!(f, "the same id as in line {line}"),
             ClipFault::Missing => write!(f, "no audio file of this name"),

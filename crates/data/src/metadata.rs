@@ -30,6 +30,10 @@ pub enum MetadataError {
     Empty(PathBuf),
     /// More speakers than can be told apart.
     TooManySpeakers(PathBuf),
+    /// A row of the speakers' list is not `id|speaker`.
+    SpeakerRow(PathBuf, usize),
+    /// The folder with the audio files is not there.
+    NoAudioFolder(PathBuf),
 }
 
 impl fmt::Display for MetadataError {
@@ -40,6 +44,12 @@ impl fmt::Display for MetadataError {
                 write!(f, "`{}` has neither metadata.csv nor metadata_train.csv", path.display())
             }
             MetadataError::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
+            MetadataError::SpeakerRow(path, line) => {
+                write!(f, "line {line} of `{}` is not `id|speaker` or `id|speaker|language`", path.display())
+            }
+            MetadataError::NoAudioFolder(path) => {
+                write!(f, "`{}`, where the audio should be, is not a folder", path.display())
+            }
             MetadataError::TooManySpeakers(path) => {
                 write!(f, "`{}` has more than {} speakers", path.display(), u16::MAX)
             }
@@ -280,7 +290,12 @@ impl Speakers {
         let mut numbers: HashMap<&str, u16> = HashMap::new();
         for (line, row) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
             let mut fields = row.split('|').map(str::trim);
-            let (Some(id), Some(name)) = (fields.next(), fields.next()) else { continue };
+            if row.trim().is_empty() {
+                continue;
+            }
+            let (Some(id), Some(name)) = (fields.next(), fields.next().filter(|name| !name.is_empty())) else {
+                return Err(MetadataError::SpeakerRow(path, line + 1));
+            };
             if line == 0 && id == "id" {
                 continue; // a heading
             }

@@ -1,12 +1,13 @@
 //! The real engine on simulated lanes, and what came of it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
 use tandem_device::{Cost, FaultPlan, SimulatedDevice};
 use tandem_flow::{
     Autotune, Budget, Clock, Context, Cursor, Decision, Error, Flow, Knob, Oversize, QueueStats, StageStats, Stop,
-    Summary, Trace,
+    Trace,
 };
 
 use crate::lanes::{Interval, busy, overlapped_steps, union};
@@ -92,6 +93,8 @@ pub struct Outcome {
     pub overlap: f64,
     /// From the start to the end of the last step.
     pub wall_s: f64,
+    /// From the start until the run ended; longer than `wall_s` when it failed.
+    pub elapsed_s: f64,
     /// From the start to the first step.
     pub fill_s: f64,
     /// What a perfect overlap would take: fill, then only the slowest lane.
@@ -198,14 +201,17 @@ fn evaluate(
     let lane = |stage: usize| busy(&union(&spans, &STAGES[stage..=stage]), window);
     let stats: Vec<StageStats> = STAGES.iter().filter_map(|name| context.stage(name)).collect();
     let means: f64 = stats.iter().map(|stage| stage.busy.overall_mean).sum();
-    let total = |summary: &Summary| summary.total;
-    let slowest = (stats.iter())
-        .map(|stage| {
-            total(&stage.busy) / if stage.name == "load" { workers.clamp(1, simulation.cores) as f64 } else { 1.0 }
-        })
-        .fold(0.0, f64::max);
+    // Only the work on batches that were trained on: a run that ended early had prepared more.
+    let trained: BTreeSet<Cursor> =
+        spans.iter().filter(|span| &*span.stage == STAGES[3]).map(|span| span.cursor).collect();
+    let total = |stage: &str| -> f64 {
+        let own = spans.iter().filter(|span| &*span.stage == stage && trained.contains(&span.cursor));
+        own.map(|span| (span.end - span.start).as_secs_f64()).sum()
+    };
+    let lanes_of = |stage: &str| if stage == "load" { workers.clamp(1, simulation.cores) as f64 } else { 1.0 };
+    let slowest = STAGES.iter().map(|stage| total(stage) / lanes_of(stage)).fold(0.0, f64::max);
     let wall_s = end.as_secs_f64();
-    let serial_s: f64 = stats.iter().map(|stage| total(&stage.busy)).sum();
+    let serial_s: f64 = STAGES.iter().map(|stage| total(stage)).sum();
     let tail = &steps[steps.len().saturating_sub(20)..];
     Outcome {
         simulated: true,
@@ -218,6 +224,7 @@ fn evaluate(
         starved: starved(&steps),
         overlap: overlapped_steps(&spans, &STAGES[..3], STAGES[3]),
         wall_s,
+        elapsed_s: context.clock.now().as_secs_f64(),
         fill_s: fill.as_secs_f64(),
         ideal_s: fill.as_secs_f64() + slowest,
         serial_s,
@@ -406,6 +413,7 @@ mod tests {
             let error = run.error.expect("a planned fault");
             assert_eq!((run.outcome.steps, &*error.stage), (17, stage.as_str()), "{error}");
             assert!(error.to_string().contains(word), "{error}");
+            assert!(run.outcome.speedup < 1.3, "only what was trained on counts: {}", run.outcome.speedup);
         }
     }
 }

@@ -1,30 +1,50 @@
 //! `tandem doctor`: everything that is odd about a corpus, before a single step.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::path::Path;
 
-use tandem_data::{Examination, Finding, Severity, Tolerance, examine};
+use tandem_data::{Corpus, Examination, Finding, Metadata, Severity, Tolerance, examine};
 
 use crate::args::DoctorArgs;
 use crate::commands::corpus;
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::messages::Messages;
-use crate::ui::{histogram, output::Output, progress, table::Table};
+use crate::ui::{
+    histogram,
+    output::{Output, print},
+    progress,
+    table::Table,
+};
 
 pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> {
     let mut settings = corpus::settings(&args.corpus)?;
     settings.allow_empty = true; // the worst corpora need it most
-    let create =
-        |path: &Option<std::path::PathBuf>| path.as_deref().map(|path| Output::create_for(path, messages)).transpose();
+    let create = |path: &Option<std::path::PathBuf>| {
+        let Some(path) = path.as_deref() else { return Ok(None) };
+        if is_part_of(path, &args.corpus.folder, &settings.audio_folder) {
+            return Err(Failure::usage(messages.with("doctor-overwrite", &[("path", &path.display())])));
+        }
+        Output::create_for(path, messages).map(Some)
+    };
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
     let stop = interrupt::catch().flag;
-    let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
-
-    let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
-    bar.set_message(messages.get("doctor-listening"));
-    let found = examine(&corpus, |done, _| bar.set_position(u64::from(done)), &stop);
-    bar.finish_and_clear();
-    let found = found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))?;
+    let corpus = corpus::open(&args.corpus, settings.clone(), &stop, messages)?;
+    let listen = |corpus: &Corpus| {
+        let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
+        bar.set_message(messages.get("doctor-listening"));
+        let found = examine(corpus, |done, _| bar.set_position(u64::from(done)), &stop);
+        bar.finish_and_clear();
+        found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))
+    };
+    let mut found = listen(&corpus)?;
+    if let Some(metadata) = Metadata::open_validation(&args.corpus.folder) {
+        let usage = |error: String| Failure::usage(error);
+        let metadata = metadata.map_err(|error| usage(error.to_string()))?;
+        let validation = Corpus::with_metadata(&args.corpus.folder, metadata, settings, |_, _| {}, &stop)
+            .map_err(|error| usage(error.to_string()))?;
+        found.add(listen(&validation)?);
+    }
 
     let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
     if let Some(mut file) = quarantine.take() {
@@ -48,16 +68,16 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     }
 
     if args.json {
-        println!("{}", serde_json::to_string(&found).expect("plain data"));
+        print(&format!("{}\n", serde_json::to_string(&found).expect("plain data")))?;
     } else {
-        print!("{}", report(&found, args.list, messages));
+        print(&report(&found, args.list, messages))?;
     }
     let errors = found.errors();
     if Tolerance::default().is_exceeded(errors as u64, found.rows as u64) {
         let message = messages.with("doctor-too-many", &[("count", &errors), ("rows", &found.rows)]);
         return Err(Failure::new(FAILED, message).hint(messages.get("doctor-hint-too-many")));
     }
-    if errors > 0 || (args.strict && !found.findings.is_empty()) {
+    if errors > 0 || found.usable == 0 || (args.strict && !found.findings.is_empty()) {
         return Err(Failure::new(FAILED, messages.with("doctor-not-clean", &[("count", &found.findings.len())])));
     }
     Ok(())
@@ -114,6 +134,14 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
         }
     }
     text
+}
+
+/// Whether a file to be written is one that the corpus consists of.
+fn is_part_of(path: &Path, corpus: &Path, audio_folder: &str) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let inside = |folder: &Path| folder.canonicalize().is_ok_and(|folder| path.parent() == Some(&folder));
+    let listed = path.extension().is_some_and(|ending| ending == "csv") && inside(corpus);
+    listed || inside(&corpus.join(audio_folder))
 }
 
 fn spread(values: &[f32]) -> (f32, f32, f32) {

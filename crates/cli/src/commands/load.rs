@@ -16,7 +16,7 @@ use crate::commands::corpus::{self, MB};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::messages::Messages;
-use crate::ui::progress;
+use crate::ui::{output::print, progress};
 
 /// The vocabulary of the benchmark of other loaders; its first symbol, `_`, is the padding.
 const BENCH_SYMBOLS: &str = " !\"'(),-.:;?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -34,7 +34,7 @@ pub(crate) fn run(args: LoadArgs, messages: &Messages) -> Result<(), Failure> {
         settings.raw_text = Some(Tokenizer::new(BENCH_SYMBOLS.chars()).expect("no symbol twice"));
     }
     let session = Session::open(&args, settings, messages)?;
-    if args.bench { session.bench(&args) } else { session.report(&args, messages) }
+    if args.bench { session.bench(&args, messages) } else { session.report(&args, messages) }
 }
 
 /// A corpus, its loader and how batches are made.
@@ -92,7 +92,7 @@ impl Session {
     /// Epochs one after the other, with what each of them did.
     fn report(&self, args: &LoadArgs, messages: &Messages) -> Result<(), Failure> {
         if !args.json {
-            print!("{}", corpus::describe(&self.corpus, messages));
+            print(&corpus::describe(&self.corpus, messages))?;
         }
         let (mut epochs, mut first) = (Vec::new(), None);
         for epoch in 0..args.epochs {
@@ -102,7 +102,7 @@ impl Session {
             let (before, start, mut clips, mut seconds) = (self.loader.counters(), Instant::now(), 0usize, 0.0);
             let limit = args.max_batches.map_or(usize::MAX, |batches| batches as usize);
             for item in self.epoch(epoch).take(limit) {
-                let batch = item.map_err(failure)?.value;
+                let batch = item.map_err(|error| failure(&error, messages))?.value;
                 first.get_or_insert_with(|| self.started.elapsed().as_secs_f64());
                 clips += batch.clips.len();
                 seconds += batch.seconds;
@@ -122,20 +122,28 @@ impl Session {
                 "padding": padding.share(), "distinct_shapes": padding.distinct_shapes,
             });
             if !args.json {
-                print!("{}", epoch_report(&row, messages));
+                print(&epoch_report(&row, messages))?;
             }
             epochs.push(row);
         }
         let bad = self.loader.ledger().reports();
+        let failed = self.loader.cache().stats().failed;
+        if failed > 0 {
+            let folder = self.corpus.work_folder().display();
+            eprintln!("{}", messages.with("prepare-failed", &[("count", &failed), ("folder", &folder)]));
+        }
         if args.json {
             let object = json!({"clips": self.corpus.len(), "rows": self.corpus.rows(), "audio_s": self.corpus.seconds(),
                 "workers": self.workers.get(), "first_batch_s": first, "epochs": epochs, "cache": self.loader.cache().stats(),
                 "left_out": self.corpus.fault_reports().into_iter().chain(bad).collect::<Vec<_>>(),
                 "memory_high_water_bytes": self.budget.high_water_bytes()});
-            println!("{object}");
+            print(&format!("{object}\n"))?;
         } else {
             let megabytes = self.budget.high_water_bytes() as u64 / MB;
-            println!("{}", messages.with("load-memory", &[("used", &megabytes), ("limit", &args.memory_limit)]));
+            print(&format!(
+                "{}\n",
+                messages.with("load-memory", &[("used", &megabytes), ("limit", &args.memory_limit)])
+            ))?;
             for report in bad {
                 eprintln!("{}", messages.with("load-bad", &[("id", &report.id), ("reason", &report.reason)]));
             }
@@ -144,7 +152,7 @@ impl Session {
     }
 
     /// The work that the benchmark of other loaders prescribes; prints its RESULT line.
-    fn bench(&self, args: &LoadArgs) -> Result<(), Failure> {
+    fn bench(&self, args: &LoadArgs, messages: &Messages) -> Result<(), Failure> {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         let spawned: f64 = std::env::var("BENCH_T0").ok().and_then(|text| text.parse().ok()).unwrap_or_else(now);
         let (mut first, mut frames, mut ids_sum, mut mel_sum) = (None, 0usize, 0i64, 0f64);
@@ -152,7 +160,7 @@ impl Session {
         for epoch in 0..=args.epochs {
             let (start, cpu, mut clips) = (Instant::now(), cpu_seconds(), 0);
             for item in self.epoch(epoch) {
-                let batch = item.map_err(failure)?.value;
+                let batch = item.map_err(|error| failure(&error, messages))?.value;
                 first.get_or_insert_with(|| now() - spawned);
                 clips += batch.clips.len();
                 if epoch == 0 {
@@ -187,14 +195,16 @@ impl Session {
             "audio_s": self.corpus.seconds(), "first_batch_s": first, "epoch_s": epoch_s, "cpu_s": cpu_s,
             "frames": frames, "ids_sum": ids_sum, "mel_sum": mel_sum, "decoded": decoded,
             "versions": {"tandem": env!("CARGO_PKG_VERSION")}});
-        println!("RESULT {result}");
+        print(&format!("RESULT {result}\n"))?;
         Ok(())
     }
 }
 
-fn failure(error: tandem_flow::Error) -> Failure {
-    let code = if matches!(error.kind, ErrorKind::Stopped(_)) { INTERRUPTED } else { FAILED };
-    Failure::new(code, error.to_string())
+fn failure(error: &tandem_flow::Error, messages: &Messages) -> Failure {
+    match error.kind {
+        ErrorKind::Stopped(_) => Failure::new(INTERRUPTED, messages.get("load-stopped")),
+        _ => Failure::new(FAILED, error.to_string()),
+    }
 }
 
 fn epoch_report(row: &serde_json::Value, messages: &Messages) -> String {

@@ -12,7 +12,7 @@ use crate::commands::corpus::{self, MB};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::messages::Messages;
-use crate::ui::progress;
+use crate::ui::{output::print, progress};
 
 pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure> {
     let settings = corpus::settings(&args.corpus)?;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
     corpus::check(&corpus, messages)?;
     if !args.json {
-        print!("{}", corpus::describe(&corpus, messages));
+        print(&corpus::describe(&corpus, messages))?;
     }
     let clips = corpus.len() as u32;
     let cache = Cache::new(CacheMode::Disk, corpus.work_folder(), args.cache_limit * MB, &corpus.settings().mel);
@@ -66,12 +66,12 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     let lost = stats.full + stats.failed;
     let (made, done) = (made.into_inner() - lost, ready.into_inner() - lost);
     if args.json {
-        let object = json!({"clips": clips, "ready": done, "made": made, "bad": bad.len(), "cache": stats,
+        let object = json!({"clips": clips, "ready": done, "made": made, "bad": bad.len(), "left_out": corpus.rows() - corpus.len(), "cache": stats,
             "folder": corpus.work_folder()});
-        println!("{object}");
+        print(&format!("{object}\n"))?;
     } else {
-        println!(
-            "{}",
+        let line = format!(
+            "{}\n",
             messages.with(
                 "prepare-done",
                 &[
@@ -82,12 +82,16 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
                 ],
             )
         );
+        print(&line)?;
     }
     if stats.full > 0 {
         eprintln!("{}", messages.with("prepare-full", &[("count", &stats.full), ("limit", &args.cache_limit)]));
     }
     if stats.failed > 0 {
-        return Err(Failure::new(FAILED, messages.with("prepare-failed", &[("count", &stats.failed)])));
+        return Err(Failure::new(
+            FAILED,
+            messages.with("prepare-failed", &[("count", &stats.failed), ("folder", &corpus.work_folder().display())]),
+        ));
     }
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::new(INTERRUPTED, messages.with("prepare-stopped", &[("ready", &done)])));

@@ -10,7 +10,11 @@ use crate::args::{ClockKind, SimulateArgs};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::messages::Messages;
-use crate::ui::{output::Output, progress, table::Table};
+use crate::ui::{
+    output::{Output, print},
+    progress,
+    table::Table,
+};
 
 /// A megabyte, as it is written on the package.
 const MB: usize = 1_000_000;
@@ -20,7 +24,7 @@ const STRIP: usize = 60;
 const STRIP_STEPS: u64 = 6;
 
 pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure> {
-    let simulation = settings(&args)?;
+    let simulation = settings(&args, messages)?;
     let mut trace_file = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
     let stop = interrupt::catch().stop;
 
@@ -30,9 +34,9 @@ pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure
     bar.finish_and_clear();
 
     if args.json {
-        println!("{}", serde_json::to_string(&outcome).expect("plain data"));
+        print(&format!("{}\n", serde_json::to_string(&outcome).expect("plain data")))?;
     } else {
-        print!("{}", report(&simulation, &outcome, &trace, args.serial, messages));
+        print(&report(&simulation, &outcome, &trace, args.serial, messages))?;
     }
     if let Some(mut output) = trace_file.take() {
         let written = write_trace(&trace, &mut output).and_then(|()| output.finish());
@@ -48,7 +52,11 @@ pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure
     }
 }
 
-fn settings(args: &SimulateArgs) -> Result<Simulation, Failure> {
+fn settings(args: &SimulateArgs, messages: &Messages) -> Result<Simulation, Failure> {
+    if args.batch_mb > args.memory_limit {
+        let values: [(&str, &dyn std::fmt::Display); 2] = [("batch", &args.batch_mb), ("limit", &args.memory_limit)];
+        return Err(Failure::usage(messages.with("sim-batch-too-large", &values)));
+    }
     let costs = [args.load, args.preprocess, args.transfer, args.train];
     for (fault, at) in args.fault.iter().map(|fault| (fault, fault.at)) {
         if !STAGES.contains(&fault.stage.as_str()) {
@@ -141,7 +149,7 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
         let mut table =
             Table::new(["sim-queue", "sim-fill", "sim-most", "sim-capacity", "sim-empty"].map(|id| messages.get(id)));
         for queue in &outcome.queues {
-            let empty = if outcome.wall_s > 0.0 { queue.empty_s / outcome.wall_s } else { 0.0 };
+            let empty = if outcome.elapsed_s > 0.0 { queue.empty_s / outcome.elapsed_s } else { 0.0 };
             table.row([
                 queue.name.clone(),
                 format!("{:.1}", queue.mean_items),

@@ -5,8 +5,19 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 use crate::messages::Messages;
+
+/// Writes to standard output. A reader that has seen enough (`| head`) ends the program without a word; anything
+/// else that goes wrong there, such as a full disk, is an error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match io::Write::write_all(&mut out, text.as_bytes()).and_then(|()| io::Write::flush(&mut out)) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::new(FAILED, format!("cannot write to standard output: {error}"))),
+    }
+}
 
 /// A file that appears under its name only when [`Output::finish`] is called; made early, so that a path that
 /// cannot be written is found before the work and not after it.
