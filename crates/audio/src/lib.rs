@@ -7,6 +7,7 @@
 //! | `resample.rs` | to another rate, whole clips |
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
 //! | `wide.rs` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
+//! | `lanes.rs` | the vectors it is written in |
 //! | `invert.rs` | log-mel back to samples: non-negative inverse and Griffin-Lim (it sounds metallic) |
 //! | `write.rs` | samples to a 16-bit WAV file |
 //!
@@ -23,6 +24,7 @@
 
 mod decode;
 mod invert;
+mod lanes;
 mod mel;
 mod resample;
 mod wav;

@@ -13,145 +13,12 @@
 
 use std::f64::consts::TAU;
 
-const LANES: usize = 8;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::avx2::Avx2;
+use crate::lanes::{Eight, LANES, Lanes, Plain, lanes};
+
 /// Frames whose samples are rearranged at a time: the rearranged samples stay in the second-level cache.
 const CHUNK: usize = 64;
-
-/// The same value of eight frames, in memory.
-#[derive(Clone, Copy, Default)]
-#[repr(align(32))]
-struct Eight([f32; LANES]);
-
-/// The same value of eight frames, in a register.
-trait Lanes: Copy {
-    fn load(values: &[f32; LANES]) -> Self;
-    fn store(self, values: &mut [f32; LANES]);
-    fn splat(value: f32) -> Self;
-    fn add(self, other: Self) -> Self;
-    fn sub(self, other: Self) -> Self;
-    fn mul(self, other: Self) -> Self;
-    /// `self * factor + other`
-    fn fma(self, factor: Self, other: Self) -> Self;
-    fn sqrt(self) -> Self;
-    fn max(self, other: Self) -> Self;
-}
-
-/// For any machine.
-#[derive(Clone, Copy)]
-struct Plain([f32; LANES]);
-
-/// Eight values from an expression of the lane.
-macro_rules! lanes {
-    ($lane:ident => $value:expr) => {{
-        let mut values = [0.0f32; LANES];
-        let mut $lane = 0;
-        while $lane < LANES {
-            values[$lane] = $value;
-            $lane += 1;
-        }
-        values
-    }};
-}
-
-impl Lanes for Plain {
-    #[inline(always)]
-    fn load(values: &[f32; LANES]) -> Self {
-        Plain(*values)
-    }
-    #[inline(always)]
-    fn store(self, values: &mut [f32; LANES]) {
-        *values = self.0;
-    }
-    #[inline(always)]
-    fn splat(value: f32) -> Self {
-        Plain([value; LANES])
-    }
-    #[inline(always)]
-    fn add(self, other: Self) -> Self {
-        Plain(lanes!(lane => self.0[lane] + other.0[lane]))
-    }
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        Plain(lanes!(lane => self.0[lane] - other.0[lane]))
-    }
-    #[inline(always)]
-    fn mul(self, other: Self) -> Self {
-        Plain(lanes!(lane => self.0[lane] * other.0[lane]))
-    }
-    #[inline(always)]
-    fn fma(self, factor: Self, other: Self) -> Self {
-        // Not `mul_add`: without the instruction that is a library call for each value.
-        Plain(lanes!(lane => self.0[lane] * factor.0[lane] + other.0[lane]))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        Plain(lanes!(lane => self.0[lane].sqrt()))
-    }
-    #[inline(always)]
-    fn max(self, other: Self) -> Self {
-        Plain(lanes!(lane => if self.0[lane] > other.0[lane] { self.0[lane] } else { other.0[lane] }))
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::*;
-
-    use super::{LANES, Lanes};
-
-    /// For x86 with AVX2 and FMA. Only `Wide::run_avx2`, which is compiled for them and called only where they exist,
-    /// names this type: that is what makes the calls below sound.
-    #[derive(Clone, Copy)]
-    pub(super) struct Avx2(__m256);
-
-    impl Lanes for Avx2 {
-        #[inline(always)]
-        fn load(values: &[f32; LANES]) -> Self {
-            // SAFETY: the features exist (see above); the array has eight values, of any alignment.
-            Avx2(unsafe { _mm256_loadu_ps(values.as_ptr()) })
-        }
-        #[inline(always)]
-        fn store(self, values: &mut [f32; LANES]) {
-            // SAFETY: as for `load`.
-            unsafe { _mm256_storeu_ps(values.as_mut_ptr(), self.0) }
-        }
-        #[inline(always)]
-        fn splat(value: f32) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_set1_ps(value) })
-        }
-        #[inline(always)]
-        fn add(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_add_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn sub(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_sub_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn mul(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_mul_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn fma(self, factor: Self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_fmadd_ps(self.0, factor.0, other.0) })
-        }
-        #[inline(always)]
-        fn sqrt(self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_sqrt_ps(self.0) })
-        }
-        #[inline(always)]
-        fn max(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_max_ps(self.0, other.0) })
-        }
-    }
-}
 
 /// A complex number of eight frames, in memory.
 #[derive(Clone, Copy, Default)]
@@ -334,7 +201,7 @@ impl Wide {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     fn run_avx2(&self, signal: &[f32], frames: usize, out: &mut [f32], stride: usize, scratch: &mut Scratch) {
-        self.run_inlined::<avx2::Avx2>(signal, frames, out, stride, scratch);
+        self.run_inlined::<Avx2>(signal, frames, out, stride, scratch);
     }
 
     #[inline(always)]
