@@ -23,6 +23,7 @@
 //! ```
 
 mod decode;
+pub mod formant;
 mod invert;
 mod lanes;
 mod mel;

@@ -3,9 +3,15 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tandem_flow::Cursor;
+
+use crate::fault::FaultReport;
+
 /// Clips padded to one shape. Dropping it gives its large buffer back for the next batch.
 #[derive(Debug)]
 pub struct Batch {
+    /// Its place in the run.
+    pub cursor: Cursor,
     /// Which clips, by number in the corpus; one for each row that has a clip.
     pub clips: Vec<u32>,
     /// Who speaks, for each clip.
@@ -28,6 +34,21 @@ pub struct Batch {
     pub mel_lengths: Vec<usize>,
     /// Seconds of audio in it.
     pub seconds: f64,
+    /// Another crop of the same speaker for each row, when asked for.
+    pub reference: Option<Reference>,
+    /// Clips that turned out to be bad, and are therefore not in it.
+    pub(crate) faults: Vec<(u32, FaultReport)>,
+}
+
+/// Crops of other clips of the same speakers.
+#[derive(Debug)]
+pub struct Reference {
+    /// Frames of each row, padding included.
+    pub frames: usize,
+    /// Log-mel, `rows * n_mels * frames` (time last), padded with 0.
+    pub mel: Vec<f32>,
+    /// True numbers of frames, one for each row.
+    pub lengths: Vec<usize>,
 }
 
 /// Where large buffers wait to be used again.

@@ -23,7 +23,7 @@ mod load;
 mod metadata;
 mod plan;
 
-pub use batch::Batch;
+pub use batch::{Batch, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use doctor::{Examination, Finding, Severity, examine};

@@ -1,6 +1,7 @@
 //! The stages that make batches: read, decode, resample, features, text, collate.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +9,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tandem_audio::{Decoder, LogMel, Resampler, SettingsError};
-use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, QueueLimits};
+use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, QueueLimits, Random};
 
-use crate::batch::{Batch, Recycler};
+use crate::batch::{Batch, Recycler, Reference};
 use crate::cache::Cache;
 use crate::corpus::Corpus;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
@@ -23,6 +24,8 @@ pub struct LoadSettings {
     pub plan: PlanSettings,
     /// How many bad clips are fine.
     pub tolerance: Tolerance,
+    /// Adds to each clip a crop of so many frames of another clip of its speaker.
+    pub reference_frames: Option<usize>,
 }
 
 /// What loading did, and where its time went (summed over all workers).
@@ -68,6 +71,8 @@ pub struct Loader {
     settings: LoadSettings,
     sizes: Arc<Vec<ClipSize>>,
     subset: Arc<Vec<u32>>,
+    /// The clips of each speaker, when references are asked for.
+    by_speaker: HashMap<u16, Vec<u32>>,
     cache: Arc<Cache>,
     ledger: Arc<Ledger>,
     template: LogMel,
@@ -100,10 +105,17 @@ impl Loader {
         cache: Cache,
     ) -> Result<Arc<Loader>, SettingsError> {
         let template = LogMel::new(&corpus.settings().mel)?;
+        let mut by_speaker: HashMap<u16, Vec<u32>> = HashMap::new();
+        if settings.reference_frames.is_some() {
+            for &clip in &subset {
+                by_speaker.entry(corpus.entry(clip).speaker).or_default().push(clip);
+            }
+        }
         Ok(Arc::new(Loader {
             sizes: Arc::new(corpus.sizes()),
             ledger: Arc::new(Ledger::new(settings.tolerance, corpus.rows() as u64, corpus.faults() as u64)),
             subset: Arc::new(subset),
+            by_speaker,
             cache: Arc::new(cache),
             corpus,
             settings,
@@ -149,7 +161,8 @@ impl Loader {
 
     /// Bytes that a batch takes on the host.
     pub fn batch_bytes(&self, batch: &PlannedBatch) -> usize {
-        4 * batch.rows * (batch.frames * self.template.settings().n_mels + batch.tokens)
+        let frames = batch.frames + self.settings.reference_frames.unwrap_or(0);
+        4 * batch.rows * (frames * self.template.settings().n_mels + batch.tokens)
     }
 
     /// The stages as a flow, from `start` to the end of epoch `epochs - 1`: memory is leased from `budget`, `workers`
@@ -163,24 +176,28 @@ impl Loader {
         buffer: impl Into<QueueLimits>,
         budget: &Budget,
     ) -> Flow<Batch> {
-        let (planner, sizer, loader) = (self.clone(), self.clone(), self.clone());
+        let (planner, sizer, loader, counter) = (self.clone(), self.clone(), self.clone(), self.clone());
         Flow::source(context, "plan", start, epochs, move |epoch| planner.plan(epoch))
             .lease(budget, move |batch| sizer.batch_bytes(batch))
-            .par_stage("load", workers, move |batch| loader.load(&batch))
-            .tolerate(|_, _| true, |_| {}) // the ledger counts clips and ends the run when there are too many
+            .par_stage("load", workers, move |batch| Ok(loader.load(&batch)))
+            // Bad clips are counted in the order of the batches, so that a run ends at the same place however many
+            // workers it has.
+            .stage("count", move |batch| counter.count(batch))
+            .tolerate(|_, _| true, |_| {})
             .prefetch("host", buffer)
     }
 
-    /// Makes one batch. Bad clips are noted in the ledger and left out.
-    pub fn load(&self, planned: &PlannedBatch) -> Result<Batch, Fault> {
+    /// Makes one batch. Bad clips are left out.
+    pub fn load(&self, planned: &PlannedBatch) -> Batch {
         self.with_workspace(|workspace| self.load_with(planned, workspace))
     }
 
-    fn load_with(&self, planned: &PlannedBatch, workspace: &mut Workspace) -> Result<Batch, Fault> {
+    fn load_with(&self, planned: &PlannedBatch, workspace: &mut Workspace) -> Batch {
         let n_mels = self.template.settings().n_mels;
         let (rows, frames, tokens) = (planned.rows, planned.frames, planned.tokens);
         let row_values = n_mels * frames;
         let mut batch = Batch {
+            cursor: planned.cursor,
             clips: Vec::with_capacity(rows),
             speakers: Vec::with_capacity(rows),
             rows,
@@ -192,6 +209,8 @@ impl Loader {
             mel: self.recycler.take(rows * row_values),
             mel_lengths: vec![0; rows],
             seconds: 0.0,
+            reference: None,
+            faults: Vec::new(),
         };
         for &clip in planned.clips.iter().filter(|&&clip| !self.ledger.contains(clip)) {
             let row = batch.clips.len();
@@ -208,15 +227,53 @@ impl Loader {
                     batch.clips.push(clip);
                     batch.speakers.push(entry.speaker);
                 }
-                Err(fault) => self.leave_out(clip, &fault)?,
+                Err(fault) => batch.faults.push((clip, self.report(clip, &fault))),
             }
         }
         let filled = batch.clips.len();
-        if filled == 0 {
-            return Err(Fault::new("none of its clips can be used"));
-        }
         batch.mel[filled * row_values..].fill(0.0);
-        Ok(batch)
+        batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, frames, workspace));
+        batch
+    }
+
+    /// For each clip a crop of another clip of the same speaker: one of this batch if there is one (it is at hand),
+    /// otherwise any other; a speaker's only clip is its own reference.
+    fn references(&self, batch: &Batch, frames: usize, workspace: &mut Workspace) -> Reference {
+        let n_mels = batch.n_mels;
+        let mut reference =
+            Reference { frames, mel: vec![0.0; batch.rows * n_mels * frames], lengths: vec![0; batch.rows] };
+        let seed = self.settings.plan.seed;
+        for (row, (&clip, &speaker)) in batch.clips.iter().zip(&batch.speakers).enumerate() {
+            let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 1]);
+            let mates: Vec<usize> =
+                (0..batch.clips.len()).filter(|&mate| mate != row && batch.speakers[mate] == speaker).collect();
+            let out = &mut reference.mel[row * n_mels * frames..(row + 1) * n_mels * frames];
+            let others = self.by_speaker.get(&speaker).map_or(&[][..], Vec::as_slice);
+            let from_batch = |row: usize| {
+                let size = n_mels * batch.frames;
+                (&batch.mel[row * size..(row + 1) * size], batch.frames, batch.mel_lengths[row])
+            };
+            let mut loaded = None;
+            if mates.is_empty() && others.len() > 1 {
+                let at = random.below(others.len() - 1);
+                let other = if others[at] == clip { others[others.len() - 1] } else { others[at] };
+                let length = self.sizes[other as usize].frames as usize;
+                let mut mel = self.recycler.take(n_mels * length);
+                loaded = self.load_clip(other, &mut mel, length, workspace).ok().map(|_| (mel, length));
+            }
+            let (mel, stride, length) = match &loaded {
+                Some((mel, length)) => (&mel[..], *length, *length),
+                None if mates.is_empty() => from_batch(row),
+                None => from_batch(mates[random.below(mates.len())]),
+            };
+            let kept = length.min(frames);
+            let start = random.below(length - kept + 1);
+            for (to, from) in out.chunks_exact_mut(frames).zip(mel.chunks_exact(stride)) {
+                to[..kept].copy_from_slice(&from[start..start + kept]);
+            }
+            reference.lengths[row] = kept;
+        }
+        reference
     }
 
     /// Log-mel of a clip into its place in the batch; returns the ids of its text.
@@ -296,24 +353,34 @@ impl Loader {
         })
     }
 
-    fn leave_out(&self, clip: u32, fault: &ClipFault) -> Result<(), Fault> {
+    fn report(&self, clip: u32, fault: &ClipFault) -> FaultReport {
         let (id, path) = self.corpus.name(clip);
-        let (kind, reason) = (fault.kind(), fault.to_string());
-        let report = FaultReport { id: id.clone(), path: path.clone(), kind, reason, limit: false };
-        if !self.ledger.note(clip, report) {
-            return Ok(());
+        FaultReport { id, path, kind: fault.kind(), reason: fault.to_string(), limit: false }
+    }
+
+    /// Notes the bad clips of a batch; an error when there are too many, or when nothing is left of the batch.
+    fn count(&self, mut batch: Batch) -> Result<Batch, Fault> {
+        for (clip, report) in batch.faults.drain(..) {
+            let (id, path) = (report.id.clone(), report.path.clone());
+            if !self.ledger.note(clip, report) {
+                continue;
+            }
+            let reports = self.ledger.reports();
+            let bad = self.corpus.faults() + reports.len();
+            let mut text = format!("{bad} of {} clips cannot be used, more than is tolerated", self.corpus.rows());
+            for report in reports.iter().take(10) {
+                text += &format!("\n  {}: {}", report.id, report.reason);
+            }
+            let fault = Fault::new(text).fatal().sample(id);
+            return Err(match path {
+                Some(path) => fault.path(path),
+                None => fault,
+            });
         }
-        let reports = self.ledger.reports();
-        let bad = self.corpus.faults() + reports.len();
-        let mut text = format!("{bad} of {} clips cannot be used, more than is tolerated", self.corpus.rows());
-        for report in reports.iter().take(10) {
-            text += &format!("\n  {}: {}", report.id, report.reason);
+        if batch.clips.is_empty() {
+            return Err(Fault::new("none of its clips can be used"));
         }
-        let fault = Fault::new(text).fatal().sample(id);
-        Err(match path {
-            Some(path) => fault.path(path),
-            None => fault,
-        })
+        Ok(batch)
     }
 }
 

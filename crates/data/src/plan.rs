@@ -4,6 +4,7 @@
 //! batches; the batches are shuffled. So clips of a batch have nearly the same length, yet other company each epoch.
 
 use serde::{Deserialize, Serialize};
+use tandem_flow::{Cursor, Random};
 
 /// Batches whose clips are sorted together. More means less padding and less mixing.
 const POOL_BATCHES: usize = 32;
@@ -37,6 +38,8 @@ pub struct PlanSettings {
 /// One batch: which clips, and the shape they are padded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedBatch {
+    /// Its place in the run.
+    pub cursor: Cursor,
     /// The clips, by number.
     pub clips: Vec<u32>,
     /// Rows of the batch; with static shapes it may have rows without a clip.
@@ -47,33 +50,10 @@ pub struct PlannedBatch {
     pub tokens: usize,
 }
 
-/// Numbers from a seed (splitmix64): easy to repeat in any language.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// From -1 to 1.
-    fn signed(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, (self.next() % (i as u64 + 1)) as usize);
-        }
-    }
-}
-
 /// The numbers 0 to `count - 1` in an order that depends on `seed` alone.
 pub fn order(count: usize, seed: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count as u32).collect();
-    Random(seed).shuffle(&mut numbers);
+    Random::new(seed).shuffle(&mut numbers);
     numbers
 }
 
@@ -81,11 +61,11 @@ pub fn order(count: usize, seed: u64) -> Vec<u32> {
 pub fn plan(settings: &PlanSettings, epoch: u64, sizes: &[ClipSize], subset: &[u32]) -> Vec<PlannedBatch> {
     let batch_size = settings.batch_size.max(1);
     // Epochs of one seed and seeds of one epoch must not be shifted copies of each other.
-    let mut random = Random(Random(settings.seed).next() ^ epoch.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+    let mut random = Random::new(Random::new(settings.seed).next() ^ epoch.wrapping_mul(0xD6E8_FEB8_6659_FD93));
     let mut clips = subset.to_vec();
     if settings.plain_order {
-        Random(settings.seed.wrapping_add(epoch)).shuffle(&mut clips);
-        return clips.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)).collect();
+        Random::new(settings.seed.wrapping_add(epoch)).shuffle(&mut clips);
+        return numbered(clips.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)).collect(), epoch);
     }
     random.shuffle(&mut clips);
     let mut batches = Vec::with_capacity(clips.len().div_ceil(batch_size) + SHAPES);
@@ -96,6 +76,7 @@ pub fn plan(settings: &PlanSettings, epoch: u64, sizes: &[ClipSize], subset: &[u
             let fits = |clip: &&u32| (lower + 1..=frames).contains(&(sizes[**clip as usize].frames as usize));
             let members: Vec<u32> = clips.iter().filter(fits).copied().collect();
             batches.extend(members.chunks(batch_size).map(|clips| PlannedBatch {
+                cursor: Cursor::START,
                 clips: clips.to_vec(),
                 rows: batch_size,
                 frames,
@@ -113,6 +94,13 @@ pub fn plan(settings: &PlanSettings, epoch: u64, sizes: &[ClipSize], subset: &[u
         }
     }
     random.shuffle(&mut batches);
+    numbered(batches, epoch)
+}
+
+fn numbered(mut batches: Vec<PlannedBatch>, epoch: u64) -> Vec<PlannedBatch> {
+    for (batch, planned) in (0..).zip(&mut batches) {
+        planned.cursor = Cursor { epoch, batch };
+    }
     batches
 }
 
@@ -120,6 +108,7 @@ fn padded_to_longest(clips: &[u32], sizes: &[ClipSize]) -> PlannedBatch {
     let longest =
         |size: fn(&ClipSize) -> u32| clips.iter().map(|&clip| size(&sizes[clip as usize])).max().unwrap_or(0) as usize;
     PlannedBatch {
+        cursor: Cursor::START,
         clips: clips.to_vec(),
         rows: clips.len(),
         frames: longest(|s| s.frames),
@@ -194,7 +183,7 @@ mod tests {
 
     /// Durations like LJSpeech's: 1.1 to 10.1 s, mean 6.6 s, skewed to the long end.
     fn ljspeech(count: usize) -> Vec<ClipSize> {
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         (0..count)
             .map(|_| {
                 let seconds = 1.1 + 9.0 * (random.signed() * 0.5 + 0.5).powf(0.6);
@@ -279,7 +268,8 @@ mod tests {
             let mut seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.clone()).collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, subset);
-            for batch in &batches {
+            for (number, batch) in (0..).zip(&batches) {
+                prop_assert_eq!(batch.cursor, Cursor { epoch, batch: number });
                 prop_assert!(!batch.clips.is_empty() && batch.clips.len() <= batch.rows && batch.rows <= batch_size);
                 for &clip in &batch.clips {
                     let size = sizes[clip as usize];

@@ -29,7 +29,7 @@ fn corpus(folder: &Path, clips: usize) -> Arc<Corpus> {
 fn loader(corpus: &Arc<Corpus>, mode: CacheMode, static_shapes: bool) -> Arc<Loader> {
     let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes, plain_order: false };
     let cache = Cache::new(mode, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
-    let settings = LoadSettings { plan, tolerance: Tolerance::default() };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None };
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tandem_flow::Random;
+
 /// Longer than this is a typing error, not a stage.
 const ABSURD: Duration = Duration::from_secs(3600);
 /// A normal distribution has no lower end, work has: no draw is shorter than this share of the mean.
@@ -30,22 +32,11 @@ impl Cost {
         if self.spread.is_zero() {
             return self.mean;
         }
-        let mut state = name.bytes().fold(seed, |hash, byte| mix(hash ^ u64::from(byte)));
-        state = mix(state ^ number);
-        let unit = |bits: u64| ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        let (a, b) = (unit(mix(state)), unit(mix(state ^ 0x5851_F42D_4C95_7F2D)));
-        let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+        let place = Random::named(seed, name).next();
+        let (normal, _) = Random::at(&[place, number]).normals();
         let seconds = self.mean.as_secs_f64() + normal * self.spread.as_secs_f64();
         Duration::from_secs_f64(seconds.max(SHORTEST * self.mean.as_secs_f64()))
     }
-}
-
-/// The finaliser of splitmix64: every bit of the input moves half of the output's.
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 impl fmt::Display for Cost {

@@ -19,6 +19,7 @@
 //! | `stats.rs` | [`Series`], [`Summary`], stage and queue records |
 //! | `trace.rs` | [`Span`]s: who worked on which batch from when to when |
 //! | `clock.rs` | [`Clock`]: real time, or virtual time on which a 150 ms pipeline is tested in microseconds |
+//! | `random.rs` | [`Random`]: numbers from a seed and a place |
 //! | `stop.rs` | [`Stop`]: ask a run to end, and wake whoever waits |
 //! | `error.rs` | [`Error`]: stage, cursor, sample, path and cause |
 //!
@@ -56,6 +57,7 @@ mod knob;
 mod pool;
 mod prefetch;
 mod queue;
+mod random;
 mod stats;
 mod stop;
 mod sync;
@@ -73,6 +75,7 @@ pub use error::{Error, ErrorDetails, ErrorKind, Fault};
 pub use flow::Flow;
 pub use knob::Knob;
 pub use queue::{Closed, Queue, QueueLimits};
+pub use random::Random;
 pub use stats::{QueueStats, Series, StageStats, Summary};
 pub use stop::Stop;
 pub use trace::{Event, Span, Trace};

@@ -66,7 +66,7 @@ impl Session {
             static_shapes: args.enable_static_shapes && !args.disable_static_shapes,
             plain_order: args.bench,
         };
-        let settings = LoadSettings { plan, tolerance: Tolerance::default() };
+        let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None };
         let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache)
             .map_err(|error| Failure::usage(error.to_string()))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

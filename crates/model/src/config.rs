@@ -1,0 +1,170 @@
+//! Sizes of the model, as data.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How large a model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// About a million parameters: learns the demo's corpus in minutes on a CPU.
+    Smoke,
+    /// About 4 million.
+    Tiny,
+    /// About 18 million.
+    Small,
+    /// About 45 million.
+    Normal,
+    /// About 120 million.
+    Big,
+}
+
+impl Size {
+    /// All sizes, the smallest first.
+    pub const ALL: [Size; 5] = [Size::Smoke, Size::Tiny, Size::Small, Size::Normal, Size::Big];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Size::Smoke => "smoke",
+            Size::Tiny => "tiny",
+            Size::Small => "small",
+            Size::Normal => "normal",
+            Size::Big => "big",
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let name = if text == "base" { "normal" } else { text };
+        Size::ALL.into_iter().find(|size| size.name() == name).ok_or_else(|| format!("no model size `{text}`"))
+    }
+}
+
+/// Everything that decides the shapes of the parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Ids of the vocabulary, the padding included.
+    pub vocabulary: usize,
+    /// Values of a frame.
+    pub n_mels: usize,
+    /// Whether the voice is taken from reference audio; otherwise there is one voice, which is learned.
+    pub reference: bool,
+    /// The text encoder.
+    pub text: TextConfig,
+    /// The speaker path.
+    pub speaker: SpeakerConfig,
+    /// Channels of the duration predictor.
+    pub duration_width: usize,
+    /// The decoder.
+    pub decoder: DecoderConfig,
+}
+
+/// Shapes of the text encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextConfig {
+    /// Channels.
+    pub width: usize,
+    /// Convolutions before the blocks.
+    pub convolutions: usize,
+    /// Transformer blocks.
+    pub blocks: usize,
+    /// Attention heads.
+    pub heads: usize,
+}
+
+/// Shapes of the speaker path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpeakerConfig {
+    /// Channels.
+    pub width: usize,
+    /// Blocks of the Perceiver resampler.
+    pub blocks: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Latents that a reference is condensed to.
+    pub latents: usize,
+}
+
+/// Shapes of the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecoderConfig {
+    /// Channels.
+    pub width: usize,
+    /// Blocks.
+    pub blocks: usize,
+    /// Channels inside a block.
+    pub hidden: usize,
+    /// Frames that are one position.
+    pub group: usize,
+}
+
+/// Frames of reference audio that the speaker path hears at once (about three seconds).
+pub const REFERENCE_FRAMES: usize = 256;
+
+impl ModelConfig {
+    /// The shapes of a size.
+    pub fn new(size: Size, vocabulary: usize, n_mels: usize, reference: bool) -> ModelConfig {
+        // text: width, convolutions, blocks, heads; speaker: width, blocks, heads, latents; duration; decoder: width,
+        // blocks, hidden.
+        let (text, speaker, duration_width, decoder) = match size {
+            Size::Smoke => ((96, 2, 2, 2), (64, 1, 2, 32), 96, (160, 6, 320)),
+            Size::Tiny => ((192, 2, 4, 2), (128, 2, 2, 32), 192, (256, 6, 640)),
+            Size::Small => ((384, 3, 6, 6), (256, 2, 4, 32), 256, (448, 8, 1344)),
+            Size::Normal => ((512, 3, 8, 8), (384, 3, 6, 32), 384, (640, 10, 2304)),
+            Size::Big => ((768, 3, 10, 12), (512, 4, 8, 32), 512, (960, 12, 3840)),
+        };
+        ModelConfig {
+            vocabulary,
+            n_mels,
+            reference,
+            text: TextConfig { width: text.0, convolutions: text.1, blocks: text.2, heads: text.3 },
+            speaker: SpeakerConfig { width: speaker.0, blocks: speaker.1, heads: speaker.2, latents: speaker.3 },
+            duration_width,
+            decoder: DecoderConfig { width: decoder.0, blocks: decoder.1, hidden: decoder.2, group: 2 },
+        }
+    }
+
+    /// Says what differs from another configuration, one line for each difference.
+    pub fn differences(&self, other: &ModelConfig) -> Vec<String> {
+        let flat = |config: &ModelConfig| -> Vec<(String, String)> {
+            let value = serde_json::to_value(config).unwrap_or_default();
+            let mut lines = Vec::new();
+            flatten("", &value, &mut lines);
+            lines
+        };
+        let (mine, theirs) = (flat(self), flat(other));
+        mine.iter()
+            .zip(&theirs)
+            .filter(|(a, b)| a != b)
+            .map(|((name, mine), (_, theirs))| format!("{name}: {mine} here, {theirs} there"))
+            .collect()
+    }
+}
+
+fn flatten(prefix: &str, value: &serde_json::Value, lines: &mut Vec<(String, String)>) {
+    match value.as_object() {
+        Some(object) => {
+            for (key, value) in object {
+                let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(&name, value, lines);
+            }
+        }
+        None => lines.push((prefix.to_owned(), value.to_string())),
+    }
+}

@@ -1,0 +1,257 @@
+//! Parameters by name, in the layouts that PyTorch uses, and the safetensors files they are kept in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::voice::Voice;
+
+/// A tensor on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    /// Its shape, as in PyTorch.
+    pub shape: Vec<usize>,
+    /// Its values, the last dimension first.
+    pub values: Vec<f32>,
+}
+
+/// Tensors by name.
+pub type Tensors = BTreeMap<String, HostTensor>;
+
+/// How a parameter lies in memory compared with its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// The same.
+    Same,
+    /// `[out, taps, in]` here, `[out, in, taps]` there.
+    Conv,
+    /// `[taps, channels]` here, `[channels, 1, taps]` there.
+    Depthwise,
+}
+
+impl Layout {
+    /// To the shape and order of files.
+    pub fn export(self, shape: &[usize], values: &[f32]) -> HostTensor {
+        match (self, shape) {
+            (Layout::Conv, &[out, taps, input]) => HostTensor {
+                shape: vec![out, input, taps],
+                values: values.chunks(taps * input).flat_map(|plane| transposed(plane, taps, input)).collect(),
+            },
+            (Layout::Depthwise, &[taps, channels]) => {
+                HostTensor { shape: vec![channels, 1, taps], values: transposed(values, taps, channels) }
+            }
+            _ => HostTensor { shape: shape.to_vec(), values: values.to_vec() },
+        }
+    }
+
+    /// From the shape and order of files.
+    pub fn import(self, tensor: &HostTensor) -> (Vec<usize>, Vec<f32>) {
+        match (self, &tensor.shape[..]) {
+            (Layout::Conv, &[out, input, taps]) => (
+                vec![out, taps, input],
+                tensor.values.chunks(taps * input).flat_map(|plane| transposed(plane, input, taps)).collect(),
+            ),
+            (Layout::Depthwise, &[channels, _, taps]) => {
+                (vec![taps, channels], transposed(&tensor.values, channels, taps))
+            }
+            _ => (tensor.shape.clone(), tensor.values.clone()),
+        }
+    }
+}
+
+fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..columns).flat_map(|column| (0..rows).map(move |row| values[row * columns + column])).collect()
+}
+
+/// Where in the module tree a visit is.
+#[derive(Clone, Debug, Default)]
+pub struct Path {
+    names: Vec<String>,
+    kinds: Vec<String>,
+}
+
+impl Path {
+    /// Steps into a field.
+    pub fn enter(&mut self, name: &str, kind: &str) {
+        self.names.push(name.to_owned());
+        self.kinds.push(kind.to_owned());
+    }
+
+    /// Steps out again.
+    pub fn leave(&mut self) {
+        self.names.pop();
+        self.kinds.pop();
+    }
+
+    /// The name of what is here, `text.blocks.0.attention.query.weight`.
+    pub fn name(&self) -> String {
+        self.names.join(".")
+    }
+
+    /// How the parameter here lies in memory.
+    pub fn layout(&self) -> Layout {
+        let is = |kind: &str| self.kinds.last().is_some_and(|last| last == kind);
+        match self.names.last().map(String::as_str) {
+            Some("weight") if is("Struct:Conv1d") => Layout::Conv,
+            Some("weight") if is("Struct:DepthwiseConv1d") => Layout::Depthwise,
+            _ => Layout::Same,
+        }
+    }
+}
+
+/// A parameter's name, shape and size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterInfo {
+    /// Its name.
+    pub name: String,
+    /// Its shape, as in files.
+    pub shape: Vec<usize>,
+    /// How many values.
+    pub count: usize,
+}
+
+/// Why weights cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WeightsError {
+    /// Not a safetensors file, or a damaged one.
+    Format(String),
+    /// Other parameters than the model has: what differs, one line each.
+    Different(Vec<String>),
+}
+
+impl fmt::Display for WeightsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WeightsError::Format(message) => write!(f, "not a file of weights: {message}"),
+            WeightsError::Different(lines) => {
+                write!(f, "the weights do not fit the model")?;
+                lines.iter().take(8).try_for_each(|line| write!(f, "\n  {line}"))?;
+                if lines.len() > 8 {
+                    write!(f, "\n  and {} more", lines.len() - 8)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for WeightsError {}
+
+/// The parameters of a model, in its own order.
+pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
+    struct Visitor(Path, Vec<ParameterInfo>);
+    impl ModuleVisitor for Visitor {
+        fn enter_module(&mut self, name: &str, kind: &str) {
+            self.0.enter(name, kind);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.leave();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let shape = param.dims().to_vec();
+            let count = shape.iter().product();
+            let shape = match (self.0.layout(), &shape[..]) {
+                (Layout::Conv, &[out, taps, input]) => vec![out, input, taps],
+                (Layout::Depthwise, &[taps, channels]) => vec![channels, 1, taps],
+                _ => shape,
+            };
+            self.1.push(ParameterInfo { name: self.0.name(), shape, count });
+        }
+    }
+    let mut visitor = Visitor(Path::default(), Vec::new());
+    voice.visit(&mut visitor);
+    visitor.1
+}
+
+/// The values of all parameters.
+pub fn export(voice: &Voice) -> Tensors {
+    struct Visitor(Path, Tensors);
+    impl ModuleVisitor for Visitor {
+        fn enter_module(&mut self, name: &str, kind: &str) {
+            self.0.enter(name, kind);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.leave();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let values = param.val().into_data().into_vec::<f32>().expect("parameters are single precision");
+            self.1.insert(self.0.name(), self.0.layout().export(&param.dims(), &values));
+        }
+    }
+    let mut visitor = Visitor(Path::default(), Tensors::new());
+    voice.visit(&mut visitor);
+    visitor.1
+}
+
+/// Says what is missing, too much or of another shape.
+pub fn check(voice: &Voice, tensors: &Tensors) -> Result<(), WeightsError> {
+    let expected = parameters(voice);
+    let names: BTreeSet<&str> = expected.iter().map(|info| info.name.as_str()).collect();
+    let mut lines = Vec::new();
+    for info in &expected {
+        match tensors.get(&info.name) {
+            None => lines.push(format!("{} is missing", info.name)),
+            Some(tensor) if tensor.shape != info.shape => {
+                lines.push(format!("{} is {:?}, not {:?}", info.name, tensor.shape, info.shape));
+            }
+            Some(_) => {}
+        }
+    }
+    lines.extend(
+        tensors.keys().filter(|name| !names.contains(name.as_str())).map(|name| format!("{name} is not known")),
+    );
+    if lines.is_empty() { Ok(()) } else { Err(WeightsError::Different(lines)) }
+}
+
+/// Gives a model these values.
+pub fn import(voice: Voice, tensors: &Tensors) -> Result<Voice, WeightsError> {
+    check(&voice, tensors)?;
+    struct Mapper<'a>(Path, &'a Tensors);
+    impl ModuleMapper for Mapper<'_> {
+        fn enter_module(&mut self, name: &str, kind: &str) {
+            self.0.enter(name, kind);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.leave();
+        }
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let (shape, values) = self.0.layout().import(&self.1[&self.0.name()]);
+            param.map(|old| {
+                let tensor = Tensor::from_data(TensorData::new(values, shape), &old.device());
+                tensor.set_require_grad(old.is_require_grad())
+            })
+        }
+    }
+    Ok(voice.map(&mut Mapper(Path::default(), tensors)))
+}
+
+/// The bytes of a safetensors file.
+pub fn to_bytes(tensors: &Tensors) -> Result<Vec<u8>, WeightsError> {
+    let bytes: Vec<(&str, &[usize], Vec<u8>)> = (tensors.iter())
+        .map(|(name, tensor)| {
+            (name.as_str(), &tensor.shape[..], tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        })
+        .collect();
+    let views: Result<Vec<_>, _> = (bytes.iter())
+        .map(|(name, shape, bytes)| TensorView::new(Dtype::F32, shape.to_vec(), bytes).map(|view| (name, view)))
+        .collect();
+    let format = |error: safetensors::SafeTensorError| WeightsError::Format(error.to_string());
+    safetensors::serialize(views.map_err(format)?, None).map_err(format)
+}
+
+/// The tensors of a safetensors file.
+pub fn from_bytes(bytes: &[u8]) -> Result<Tensors, WeightsError> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Format(error.to_string()))?;
+    (file.iter())
+        .map(|(name, view)| {
+            if view.dtype() != Dtype::F32 {
+                return Err(WeightsError::Format(format!("{name} is {:?}, not F32", view.dtype())));
+            }
+            let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            Ok((name.to_owned(), HostTensor { shape: view.shape().to_vec(), values }))
+        })
+        .collect()
+}

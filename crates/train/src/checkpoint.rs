@@ -1,0 +1,340 @@
+//! Everything needed to go on exactly where a run was, in a folder that is there whole or not at all.
+//!
+//! ```text
+//! checkpoints/step-00001200/
+//!     model.safetensors       weights, names and layouts as in PyTorch
+//!     optimiser.safetensors   mean.NAME and square.NAME of each weight
+//!     state.json              step, place in the data, settings, vocabulary, what the features mean
+//!     checksums.json          XXH3 of the three
+//! ```
+//! It is written to a temporary folder beside it, flushed to the disk, and then renamed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tandem_audio::MelSettings;
+use tandem_flow::Cursor;
+use tandem_model::ModelConfig;
+use tandem_model::weights::{self, Tensors};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::features::MelStats;
+use crate::settings::TrainSettings;
+
+/// Changing what the files mean changes this.
+pub const FORMAT: u32 = 1;
+const MODEL: &str = "model.safetensors";
+const OPTIMISER: &str = "optimiser.safetensors";
+const STATE: &str = "state.json";
+const CHECKSUMS: &str = "checksums.json";
+
+/// What a checkpoint knows besides tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Version of the format.
+    pub format: u32,
+    /// Version of the program that wrote it.
+    pub version: String,
+    /// Steps done.
+    pub step: u64,
+    /// The next batch.
+    pub next: CursorState,
+    /// Seconds of training so far.
+    pub seconds: f64,
+    /// Seconds of audio trained on so far.
+    pub audio_seconds: f64,
+    /// The best validation loss so far, and its step.
+    pub best: Option<(f64, u64)>,
+    /// Validations since then.
+    pub stale: u64,
+    /// How the run was set up.
+    pub settings: TrainSettings,
+    /// Shapes of the model.
+    pub model: ModelConfig,
+    /// What a frame is.
+    pub mel: MelSettings,
+    /// How frames are normalised.
+    pub stats: MelStats,
+    /// The vocabulary, as the tokenizer saves it.
+    pub vocabulary: String,
+    /// The data.
+    pub data: DataIdentity,
+}
+
+/// A [`Cursor`] on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CursorState {
+    /// Epoch.
+    pub epoch: u64,
+    /// Batch of the epoch.
+    pub batch: u64,
+}
+
+impl From<Cursor> for CursorState {
+    fn from(cursor: Cursor) -> Self {
+        CursorState { epoch: cursor.epoch, batch: cursor.batch }
+    }
+}
+
+impl From<CursorState> for Cursor {
+    fn from(cursor: CursorState) -> Self {
+        Cursor { epoch: cursor.epoch, batch: cursor.batch }
+    }
+}
+
+/// Which clips a run was trained on, wherever they lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataIdentity {
+    /// The folder, for messages.
+    pub folder: String,
+    /// Clips to train on.
+    pub clips: usize,
+    /// Clips to validate on.
+    pub validation_clips: usize,
+    /// Speakers.
+    pub speakers: usize,
+    /// A hash of every clip's length, text length and speaker.
+    pub hash: String,
+}
+
+impl DataIdentity {
+    /// What differs, apart from the folder; one line each.
+    pub fn differences(&self, other: &DataIdentity) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut compare = |name: &str, mine: &dyn fmt::Display, theirs: &dyn fmt::Display| {
+            if mine.to_string() != theirs.to_string() {
+                lines.push(format!("{name}: {mine} here, {theirs} in the checkpoint"));
+            }
+        };
+        compare("training clips", &self.clips, &other.clips);
+        compare("validation clips", &self.validation_clips, &other.validation_clips);
+        compare("speakers", &self.speakers, &other.speakers);
+        compare("lengths and texts (hash)", &self.hash, &other.hash);
+        lines
+    }
+}
+
+/// A checkpoint in memory.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Everything but tensors.
+    pub state: State,
+    /// The weights.
+    pub weights: Tensors,
+    /// The optimiser's memory.
+    pub optimiser: Tensors,
+}
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug)]
+pub enum CheckpointError {
+    /// There is none.
+    None(PathBuf),
+    /// It cannot be read or written.
+    Io(PathBuf, io::Error),
+    /// A file is missing, cut short or changed.
+    Damaged(PathBuf, String),
+    /// Written by a version that we do not know.
+    Version(PathBuf, String),
+    /// It belongs to another model, vocabulary, data or setting: what differs, one line each.
+    Foreign(PathBuf, Vec<String>),
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckpointError::None(path) => write!(f, "no checkpoint in {}", path.display()),
+            CheckpointError::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            CheckpointError::Damaged(path, what) => write!(f, "{} is damaged: {what}", path.display()),
+            CheckpointError::Version(path, what) => write!(f, "{}: {what}", path.display()),
+            CheckpointError::Foreign(path, lines) => {
+                write!(f, "{} belongs to another run", path.display())?;
+                lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for CheckpointError {}
+
+/// The checkpoints of a run.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+}
+
+impl Checkpoints {
+    /// Those in a folder, which need not exist.
+    pub fn new(folder: PathBuf) -> Checkpoints {
+        Checkpoints { folder }
+    }
+
+    /// The folder of a step.
+    pub fn path(&self, step: u64) -> PathBuf {
+        self.folder.join(format!("step-{step:08}"))
+    }
+
+    /// The steps there are, the first first. Folders that were not finished do not count.
+    pub fn steps(&self) -> Vec<u64> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut steps: Vec<u64> =
+            entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()).collect();
+        steps.sort_unstable();
+        steps
+    }
+
+    /// The step with the best validation loss, as noted by [`Checkpoints::note_best`].
+    pub fn best(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.folder.join("best")).ok()?;
+        text.trim().strip_prefix("step-")?.parse().ok()
+    }
+
+    /// Notes which one is the best.
+    pub fn note_best(&self, step: u64) -> Result<(), CheckpointError> {
+        let path = self.folder.join("best");
+        write_atomically(&path, format!("step-{step:08}\n").as_bytes())
+            .map_err(|error| CheckpointError::Io(path, error))
+    }
+
+    /// Writes one. When it returns, it is on the disk; when it fails, everything is as it was.
+    pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
+        let target = self.path(checkpoint.state.step);
+        let io = |error| CheckpointError::Io(target.clone(), error);
+        fs::create_dir_all(&self.folder).map_err(io)?;
+        // Dropped on failure, and then it takes itself away.
+        let temporary = tempfile::Builder::new().prefix(".writing-").tempdir_in(&self.folder).map_err(io)?;
+        let damaged = |error: weights::WeightsError| CheckpointError::Damaged(target.clone(), error.to_string());
+        let files = [
+            (MODEL, weights::to_bytes(&checkpoint.weights).map_err(damaged)?),
+            (OPTIMISER, weights::to_bytes(&checkpoint.optimiser).map_err(damaged)?),
+            (STATE, serde_json::to_vec_pretty(&checkpoint.state).expect("plain data")),
+        ];
+        let sums: BTreeMap<&str, String> =
+            files.iter().map(|(name, bytes)| (*name, format!("{:032x}", xxh3_128(bytes)))).collect();
+        let sums = serde_json::to_vec_pretty(&sums).expect("plain data");
+        for (name, bytes) in files.iter().map(|(name, bytes)| (*name, &bytes[..])).chain([(CHECKSUMS, &sums[..])]) {
+            let mut file = fs::File::create(temporary.path().join(name)).map_err(io)?;
+            file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)?;
+        }
+        sync_folder(temporary.path()).map_err(io)?;
+        if target.exists() {
+            // The same step again, after a run went back to an older checkpoint.
+            let old = tempfile::Builder::new().prefix(".writing-").tempdir_in(&self.folder).map_err(io)?;
+            fs::rename(&target, old.path().join("old")).map_err(io)?;
+        }
+        fs::rename(temporary.path(), &target).map_err(io)?;
+        let _ = temporary.keep();
+        sync_folder(&self.folder).map_err(io)?;
+        Ok(target)
+    }
+
+    /// Reads and checks one.
+    pub fn read(&self, step: u64) -> Result<Checkpoint, CheckpointError> {
+        read(&self.path(step))
+    }
+
+    /// Deletes all but the newest `keep`, the best, and what is unfinished.
+    pub fn prune(&self, keep: usize) {
+        let (steps, best) = (self.steps(), self.best());
+        let old = steps.len().saturating_sub(keep.max(1));
+        for step in steps[..old].iter().filter(|step| Some(**step) != best) {
+            // First out of sight, then away: a half-deleted one must not look like a checkpoint.
+            let hidden = self.folder.join(format!(".old-{step:08}"));
+            if fs::rename(self.path(*step), &hidden).is_ok() {
+                let _ = fs::remove_dir_all(hidden);
+            }
+        }
+        self.sweep();
+    }
+
+    /// Takes away what a killed run left half-written.
+    pub fn sweep(&self) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(".writing-") || name.starts_with(".old-")) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// Reads the state of the checkpoint in a folder, without its tensors; its checksum is checked.
+pub fn read_state(folder: &Path) -> Result<State, CheckpointError> {
+    let sums = read_sums(folder)?;
+    parse_state(folder, &read_file(folder, STATE, &sums)?)
+}
+
+/// Reads and checks the checkpoint in a folder.
+pub fn read(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    let sums = read_sums(folder)?;
+    let state = parse_state(folder, &read_file(folder, STATE, &sums)?)?;
+    let tensors = |name: &str| -> Result<Tensors, CheckpointError> {
+        weights::from_bytes(&read_file(folder, name, &sums)?)
+            .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{name}: {error}")))
+    };
+    Ok(Checkpoint { weights: tensors(MODEL)?, optimiser: tensors(OPTIMISER)?, state })
+}
+
+/// Reads state and weights, but not the optimiser's memory.
+pub fn read_weights(folder: &Path) -> Result<(State, Tensors), CheckpointError> {
+    let sums = read_sums(folder)?;
+    let state = parse_state(folder, &read_file(folder, STATE, &sums)?)?;
+    let weights = weights::from_bytes(&read_file(folder, MODEL, &sums)?)
+        .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{MODEL}: {error}")))?;
+    Ok((state, weights))
+}
+
+fn read_sums(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
+    if !folder.is_dir() {
+        return Err(CheckpointError::None(folder.to_owned()));
+    }
+    let damaged = |what: String| CheckpointError::Damaged(folder.to_owned(), what);
+    let bytes = fs::read(folder.join(CHECKSUMS)).map_err(|error| damaged(format!("{CHECKSUMS}: {error}")))?;
+    serde_json::from_slice(&bytes).map_err(|error| damaged(format!("{CHECKSUMS}: {error}")))
+}
+
+fn read_file(folder: &Path, name: &str, sums: &BTreeMap<String, String>) -> Result<Vec<u8>, CheckpointError> {
+    let damaged = |what: String| CheckpointError::Damaged(folder.to_owned(), what);
+    let bytes = fs::read(folder.join(name)).map_err(|error| damaged(format!("{name}: {error}")))?;
+    match sums.get(name) {
+        Some(sum) if *sum == format!("{:032x}", xxh3_128(&bytes)) => Ok(bytes),
+        Some(_) => Err(damaged(format!("{name} is not what was written ({} bytes)", bytes.len()))),
+        None => Err(damaged(format!("{name} has no checksum"))),
+    }
+}
+
+fn parse_state(folder: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
+    let format = serde_json::from_slice::<serde_json::Value>(bytes).ok().and_then(|value| value["format"].as_u64());
+    if format != Some(u64::from(FORMAT)) {
+        let found = format.map_or("an unknown format".to_owned(), |format| format!("format {format}"));
+        let what = format!("{found}; this version of Tandem reads format {FORMAT}");
+        return Err(CheckpointError::Version(folder.to_owned(), what));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|error| CheckpointError::Version(folder.to_owned(), format!("{STATE} is of another version: {error}")))
+}
+
+/// Writes a small file so that it is there whole or not at all.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    sync_folder(folder)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    // Only Unix lets a folder be opened; elsewhere the rename is all there is.
+    #[cfg(unix)]
+    fs::File::open(folder)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}

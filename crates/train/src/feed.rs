@@ -1,0 +1,207 @@
+//! Batches on their way to the model: the picture of the pipeline in code.
+//!
+//! ```text
+//! plan ─► load (pool) ─►[ host ]─► prepare ─►[ model ]─► train
+//!         decode, mel,    --buffer-size   normalise,  --pipeline-depth
+//!         text, cache                     noise
+//! ```
+
+use std::sync::Arc;
+
+use tandem_data::{
+    Cache, CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, Tolerance, split,
+};
+use tandem_flow::{Budget, Context, Cursor, Flow, Knob, Oversize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::checkpoint::DataIdentity;
+use crate::features::{MelStats, Prepared, prepare};
+use crate::settings::{CachePlace, TrainSettings};
+
+/// What a voice is trained and validated on.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// Clips to train on.
+    pub corpus: Arc<Corpus>,
+    /// Which of them.
+    pub clips: Vec<u32>,
+    /// Clips to validate on.
+    pub validation: Arc<Corpus>,
+    /// Which of them.
+    pub validation_clips: Vec<u32>,
+    /// Clips left out because they have fewer frames than characters: nobody speaks so fast.
+    pub too_fast: Vec<u32>,
+}
+
+/// The seed of the split into training and validation; the same for every run on a corpus.
+const SPLIT_SEED: u64 = 20_260_101;
+
+impl Data {
+    /// The clips of `corpus`, validated on `validation` or, without it, on a tenth of them.
+    pub fn new(corpus: Arc<Corpus>, validation: Option<Arc<Corpus>>) -> Result<Data, String> {
+        let all = |corpus: &Corpus| (0..corpus.len() as u32).collect::<Vec<u32>>();
+        let (clips, validation, validation_clips) = match validation {
+            Some(validation) => (all(&corpus), validation.clone(), all(&validation)),
+            None => {
+                if corpus.len() < 2 {
+                    return Err("one clip is too few: a tenth of the clips is kept for validation (or give --val-data)"
+                        .to_owned());
+                }
+                let (clips, kept) = split(corpus.len() as u32, SPLIT_SEED);
+                (clips, corpus.clone(), kept)
+            }
+        };
+        let speakable = |corpus: &Corpus, clips: Vec<u32>| -> (Vec<u32>, Vec<u32>) {
+            let sizes = corpus.sizes();
+            clips.into_iter().partition(|&clip| sizes[clip as usize].frames >= sizes[clip as usize].tokens)
+        };
+        let (clips, too_fast) = speakable(&corpus, clips);
+        let (validation_clips, _) = speakable(&validation, validation_clips);
+        if clips.is_empty() || validation_clips.is_empty() {
+            let what = if clips.is_empty() { "train" } else { "validate" };
+            return Err(format!("no clip is left to {what} on: all have more characters than frames"));
+        }
+        Ok(Data { corpus, clips, validation, validation_clips, too_fast })
+    }
+
+    /// Which clips these are, wherever they lie.
+    pub fn identity(&self) -> DataIdentity {
+        let mut hash = Xxh3::new();
+        for (corpus, clips) in [(&self.corpus, &self.clips), (&self.validation, &self.validation_clips)] {
+            for &clip in clips {
+                let entry = corpus.entry(clip);
+                hash.update(&entry.samples.to_le_bytes());
+                hash.update(&entry.rate.to_le_bytes());
+                hash.update(&entry.tokens.to_le_bytes());
+                hash.update(&entry.speaker.to_le_bytes());
+            }
+        }
+        DataIdentity {
+            folder: self.corpus.folder().display().to_string(),
+            clips: self.clips.len(),
+            validation_clips: self.validation_clips.len(),
+            speakers: self.corpus.speakers().len(),
+            hash: format!("{:016x}", hash.digest()),
+        }
+    }
+
+    /// A loader of the training clips.
+    pub(crate) fn loader(&self, settings: &TrainSettings, reference: Option<usize>) -> Result<Arc<Loader>, String> {
+        loader(&self.corpus, &self.clips, settings, settings.batch_size, reference)
+    }
+}
+
+fn loader(
+    corpus: &Arc<Corpus>,
+    clips: &[u32],
+    settings: &TrainSettings,
+    batch_size: usize,
+    reference: Option<usize>,
+) -> Result<Arc<Loader>, String> {
+    let mode = match settings.cache {
+        CachePlace::Ram => CacheMode::Ram,
+        CachePlace::Disk => CacheMode::Disk,
+        CachePlace::Off => CacheMode::Off,
+    };
+    let cache = Cache::new(mode, corpus.work_folder(), settings.cache_limit, &corpus.settings().mel);
+    let plan = PlanSettings {
+        batch_size,
+        seed: settings.seed,
+        static_shapes: settings.static_shapes,
+        plain_order: false,
+    };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: reference };
+    Loader::new(corpus.clone(), clips.to_vec(), settings, cache).map_err(|error| error.to_string())
+}
+
+/// Makes the batches of a run.
+pub struct Feed {
+    loader: Arc<Loader>,
+    stats: Arc<MelStats>,
+    seed: u64,
+    group: usize,
+    workers: Knob,
+    buffer: Knob,
+    depth: Knob,
+    budget: Budget,
+}
+
+impl Feed {
+    /// For these data and settings.
+    pub fn new(
+        data: &Data,
+        settings: &TrainSettings,
+        stats: &MelStats,
+        group: usize,
+        reference: Option<usize>,
+    ) -> Result<Feed, String> {
+        Ok(Feed {
+            loader: data.loader(settings, reference)?,
+            stats: Arc::new(stats.clone()),
+            seed: settings.seed,
+            group,
+            workers: Knob::fixed("workers", settings.workers),
+            buffer: Knob::fixed("buffer", settings.buffer),
+            depth: Knob::fixed("depth", settings.depth),
+            budget: Budget::new("host", settings.memory_limit, Oversize::Alone),
+        })
+    }
+
+    /// The pipeline up to the model, from `start` on.
+    pub fn flow(&self, context: &Context, start: Cursor, epochs: u64) -> Flow<Prepared> {
+        let (stats, seed, group) = (self.stats.clone(), self.seed, self.group);
+        self.loader
+            .flow(context, start, epochs, &self.workers, &self.buffer, &self.budget)
+            .stage("prepare", move |batch| Ok(prepare(&batch, &stats, seed, group)))
+            .prefetch("model", &self.depth)
+    }
+
+    /// Batches of an epoch; every epoch has as many.
+    pub fn batches(&self) -> usize {
+        self.loader.plan(0).len()
+    }
+
+    /// The batch of epoch 0 that takes the most memory.
+    pub fn longest(&self) -> Option<Prepared> {
+        let planned = self.loader.plan(0).into_iter().max_by_key(|batch| batch.rows * batch.frames)?;
+        let batch = self.loader.load(&planned);
+        (!batch.clips.is_empty()).then(|| prepare(&batch, &self.stats, self.seed, self.group))
+    }
+
+    /// Clips that turned out to be bad.
+    pub fn left_out(&self) -> Vec<FaultReport> {
+        self.loader.ledger().reports()
+    }
+
+    /// Up to `most` validation clips, always the same, with always the same noise.
+    pub fn validation(
+        &self,
+        data: &Data,
+        settings: &TrainSettings,
+        reference: Option<usize>,
+        most: usize,
+    ) -> Result<Vec<Prepared>, String> {
+        validation_batches(data, settings, &self.stats, self.group, reference, most)
+    }
+}
+
+/// Up to `most` validation clips, always the same, with always the same noise, in batches of up to 16.
+pub fn validation_batches(
+    data: &Data,
+    settings: &TrainSettings,
+    stats: &MelStats,
+    group: usize,
+    reference: Option<usize>,
+    most: usize,
+) -> Result<Vec<Prepared>, String> {
+    let settings = TrainSettings { static_shapes: false, seed: 0, cache: CachePlace::Off, ..settings.clone() };
+    let clips: Vec<u32> = data.validation_clips.iter().copied().take(most).collect();
+    let loader = loader(&data.validation, &clips, &settings, settings.batch_size.min(16), reference)?;
+    let batches = loader.plan(0).into_iter().map(|planned| loader.load(&planned));
+    let prepared: Vec<Prepared> =
+        batches.filter(|batch| !batch.clips.is_empty()).map(|batch| prepare(&batch, stats, 0, group)).collect();
+    if prepared.is_empty() {
+        return Err("not one validation clip can be read".to_owned());
+    }
+    Ok(prepared)
+}

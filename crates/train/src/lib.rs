@@ -1,0 +1,43 @@
+//! Trains a voice: the loop, exact resume, checkpoints, evaluation and speech.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `settings.rs` | [`TrainSettings`]: how a run is set up |
+//! | `feed.rs` | [`Data`], [`Feed`]: batches on their way to the model; read this first |
+//! | `features.rs` | [`prepare`]: normalised frames and noise; [`MelStats`] |
+//! | `step.rs` | [`Learner`]: one step |
+//! | `optimiser.rs` | [`AdamW`] on the device |
+//! | `schedule.rs` | [`LearningRate`]: a pure function of the step |
+//! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
+//! | `checkpoint.rs` | [`Checkpoints`]: atomic, checksummed |
+//! | `run.rs` | [`RunFolder`]: manifest, log, report |
+//! | `speech.rs` | [`Speech`]: a voice that speaks |
+//! | `evaluate.rs` | [`evaluate`]: how well it has learned |
+//! | `memory.rs` | the memory of this process |
+
+pub mod checkpoint;
+mod evaluate;
+mod features;
+mod feed;
+pub mod memory;
+mod optimiser;
+mod run;
+mod schedule;
+mod settings;
+mod speech;
+mod step;
+mod trainer;
+
+pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State};
+pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate, text_of};
+pub use features::{MelStats, Prepared, prepare};
+pub use feed::{Data, Feed, validation_batches};
+pub use optimiser::{AdamW, AdamWSettings, Grads};
+pub use run::{Choice, Log, RunFolder, read_log};
+pub use schedule::{LearningRate, OptimizationLevel, Schedule};
+pub use settings::{CachePlace, NanPolicy, TrainSettings};
+pub use speech::{Said, Speech, SpeechError, seed_of};
+pub use step::{Injection, Learner, StepRecord, StepValues};
+pub use trainer::{
+    Ending, Event, Preflight, Progress, Report, TrainError, Trainer, parameter_parts, position, validation_losses,
+};

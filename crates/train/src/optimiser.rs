@@ -1,0 +1,184 @@
+//! AdamW on the model's device: clips by the global norm, and leaves everything as it was when a gradient is not
+//! finite. Nothing is read back: a step does not wait for the device.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use tandem_model::Voice;
+use tandem_model::kernels::{Adam, adam_update, square_sum};
+use tandem_model::weights::{HostTensor, Layout, Path, Tensors};
+
+/// Numbers of AdamW.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdamWSettings {
+    /// Memory of the mean gradient.
+    pub beta1: f64,
+    /// Memory of the mean square.
+    pub beta2: f64,
+    /// Keeps divisions finite.
+    pub epsilon: f64,
+    /// Share of a matrix that vanishes with each step, times the learning rate.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamWSettings {
+    fn default() -> Self {
+        AdamWSettings { beta1: 0.9, beta2: 0.98, epsilon: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+/// Gradients of all parameters, in the model's order; each as a matrix, whatever the parameter's shape.
+pub struct Grads(Vec<Option<Tensor<2>>>);
+
+impl Grads {
+    /// Takes the gradients of `model` out of a backward pass.
+    pub fn new(mut grads: GradientsParams, model: &Voice) -> Grads {
+        struct Visitor<'a>(&'a mut GradientsParams, Vec<Option<Tensor<2>>>);
+        impl ModuleVisitor for Visitor<'_> {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                self.1.push(self.0.remove::<D>(param.id).map(as_matrix));
+            }
+        }
+        let mut visitor = Visitor(&mut grads, Vec::new());
+        model.visit(&mut visitor);
+        Grads(visitor.1)
+    }
+
+    /// Adds those of another part of the same batch.
+    pub fn add(self, other: Grads) -> Grads {
+        let sum = |pair| match pair {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        Grads(self.0.into_iter().zip(other.0).map(sum).collect())
+    }
+
+    /// The square of the norm of all of them, one value on the device.
+    fn square_norm(&self) -> Option<Tensor<1>> {
+        let sums: Vec<Tensor<1>> = self.0.iter().flatten().cloned().map(square_sum).collect();
+        (!sums.is_empty()).then(|| Tensor::cat(sums, 0).sum())
+    }
+
+    /// The values of each, on the host; for tests and reports.
+    pub fn to_host(&self) -> Vec<Option<Vec<f32>>> {
+        let values = |grad: &Tensor<2>| grad.clone().into_data().into_vec::<f32>().expect("single precision");
+        self.0.iter().map(|grad| grad.as_ref().map(values)).collect()
+    }
+}
+
+fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
+    let shape = tensor.dims();
+    let (rows, all) = (if D == 1 { 1 } else { shape[0] }, shape.iter().product::<usize>());
+    tensor.reshape([rows, all / rows.max(1)])
+}
+
+/// AdamW's memory of the gradients.
+pub struct AdamW {
+    settings: AdamWSettings,
+    /// Mean and mean square, in the model's order.
+    moments: Vec<Option<(Tensor<2>, Tensor<2>)>>,
+}
+
+impl AdamW {
+    /// Without any memory.
+    pub fn new(settings: AdamWSettings) -> AdamW {
+        AdamW { settings, moments: Vec::new() }
+    }
+
+    /// One step with gradients clipped to `clip`. Returns the model and the norm of the gradients, on the device.
+    pub fn step(&mut self, model: Voice, grads: Grads, step: u64, rate: f64, clip: f64) -> (Voice, Tensor<1>) {
+        let norm = grads.square_norm().expect("a model has gradients").sqrt();
+        let settings = &self.settings;
+        let correction = |beta: f64| 1.0 - beta.powi(step.min(1_000_000) as i32);
+        let adam = Adam {
+            beta1: settings.beta1 as f32,
+            beta2: settings.beta2 as f32,
+            epsilon: settings.epsilon as f32,
+            rate: rate as f32,
+            decay: (rate * settings.weight_decay) as f32,
+            correction1: correction(settings.beta1) as f32,
+            correction2: correction(settings.beta2) as f32,
+            clip: clip as f32,
+        };
+        self.moments.resize_with(grads.0.len(), || None);
+        let mut mapper = Mapper { grads: grads.0.into_iter(), moments: self.moments.iter_mut(), norm: norm.clone(), adam };
+        (model.map(&mut mapper), norm)
+    }
+
+    /// The memory, named after the parameters.
+    pub fn export(&self, model: &Voice) -> Tensors {
+        struct Visitor<'a>(Path, std::slice::Iter<'a, Option<(Tensor<2>, Tensor<2>)>>, Tensors);
+        impl ModuleVisitor for Visitor<'_> {
+            fn enter_module(&mut self, name: &str, kind: &str) {
+                self.0.enter(name, kind);
+            }
+            fn exit_module(&mut self, _: &str, _: &str) {
+                self.0.leave();
+            }
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let Some(Some((mean, square))) = self.1.next() else { return };
+                for (kind, tensor) in [("mean", mean), ("square", square)] {
+                    let values = tensor.clone().into_data().into_vec::<f32>().expect("single precision");
+                    let name = format!("{kind}.{}", self.0.name());
+                    self.2.insert(name, self.0.layout().export(&param.dims(), &values));
+                }
+            }
+        }
+        let mut visitor = Visitor(Path::default(), self.moments.iter(), Tensors::new());
+        model.visit(&mut visitor);
+        visitor.2
+    }
+
+    /// Takes the memory back.
+    pub fn import(settings: AdamWSettings, model: &Voice, tensors: &Tensors) -> AdamW {
+        struct Visitor<'a>(Path, &'a Tensors, Vec<Option<(Tensor<2>, Tensor<2>)>>);
+        impl ModuleVisitor for Visitor<'_> {
+            fn enter_module(&mut self, name: &str, kind: &str) {
+                self.0.enter(name, kind);
+            }
+            fn exit_module(&mut self, _: &str, _: &str) {
+                self.0.leave();
+            }
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let (name, layout) = (self.0.name(), self.0.layout());
+                let device = param.val().device().inner();
+                let read = |kind: &str| self.1.get(&format!("{kind}.{name}")).map(|t| matrix(t, layout, &device));
+                self.2.push(read("mean").zip(read("square")));
+            }
+        }
+        fn matrix(tensor: &HostTensor, layout: Layout, device: &tandem_model::Device) -> Tensor<2> {
+            let (shape, values) = layout.import(tensor);
+            let rows = if shape.len() == 1 { 1 } else { shape[0] };
+            let columns = values.len() / rows.max(1);
+            Tensor::from_data(TensorData::new(values, [rows, columns]), device)
+        }
+        let mut visitor = Visitor(Path::default(), tensors, Vec::new());
+        model.visit(&mut visitor);
+        AdamW { settings, moments: visitor.2 }
+    }
+}
+
+struct Mapper<'a, G: Iterator<Item = Option<Tensor<2>>>> {
+    grads: G,
+    moments: std::slice::IterMut<'a, Option<(Tensor<2>, Tensor<2>)>>,
+    norm: Tensor<1>,
+    adam: Adam,
+}
+
+impl<G: Iterator<Item = Option<Tensor<2>>>> ModuleMapper for Mapper<'_, G> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (Some(grad), Some(moments)) = (self.grads.next().flatten(), self.moments.next()) else { return param };
+        let (id, value, mapper): (ParamId, _, _) = param.consume();
+        let shape = value.dims();
+        let value = as_matrix(value.inner());
+        let (mean, square) = moments.take().unwrap_or_else(|| (value.zeros_like(), value.zeros_like()));
+        // Biases and norms do not decay.
+        let adam = Adam { decay: if D > 1 { self.adam.decay } else { 0.0 }, ..self.adam };
+        let (value, mean, square) = adam_update(value, grad, mean, square, self.norm.clone(), adam);
+        *moments = Some((mean, square));
+        let value = Tensor::from_inner(value.reshape(shape)).require_grad();
+        Param::from_mapped_value(id, value, mapper)
+    }
+}

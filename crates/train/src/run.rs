@@ -1,0 +1,140 @@
+//! The folder of a run: everything needed to go on, to reproduce it, and to see what happened.
+//!
+//! ```text
+//! RUN/
+//!     manifest.json     what was asked for and what was done instead, and why; one entry for each start
+//!     log.jsonl         the losses of every step, validations, checkpoints: one JSON object a line
+//!     report.json       totals, written when the run ends
+//!     checkpoints/      see checkpoint.rs
+//!     samples/          speech and spectrograms made on the way
+//! ```
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::checkpoint::{Checkpoints, write_atomically};
+
+/// A run's folder.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+/// One setting: what was asked for, what was done, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The flag.
+    pub name: String,
+    /// What was asked for, if anything.
+    pub asked: Option<String>,
+    /// What it is.
+    pub got: String,
+    /// Where that comes from.
+    pub why: String,
+}
+
+impl RunFolder {
+    /// A folder, which need not exist.
+    pub fn new(path: impl Into<PathBuf>) -> RunFolder {
+        RunFolder { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its checkpoints.
+    pub fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.path.join("checkpoints"))
+    }
+
+    /// Where samples go.
+    pub fn samples(&self) -> PathBuf {
+        self.path.join("samples")
+    }
+
+    /// Its log.
+    pub fn log_path(&self) -> PathBuf {
+        self.path.join("log.jsonl")
+    }
+
+    /// Whether a run has begun here.
+    pub fn has_run(&self) -> bool {
+        self.path.join("manifest.json").exists() || !self.checkpoints().steps().is_empty()
+    }
+
+    /// Makes the folder and proves that it can be written to.
+    pub fn create(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.path)?;
+        tempfile::NamedTempFile::new_in(&self.path)?;
+        Ok(())
+    }
+
+    /// Moves a run out of the way: `RUN` becomes `RUN.1`, `RUN.2`, …, whichever is free.
+    pub fn set_aside(&self) -> io::Result<PathBuf> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let aside = (1..).map(|n| self.path.with_file_name(format!("{name}.{n}"))).find(|path| !path.exists());
+        let aside = aside.expect("numbers do not end");
+        fs::rename(&self.path, &aside)?;
+        Ok(aside)
+    }
+
+    /// Adds an entry to the manifest.
+    pub fn add_to_manifest(&self, choices: &[Choice], facts: Value) -> io::Result<()> {
+        let path = self.path.join("manifest.json");
+        let mut manifest: Value = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({"starts": []})),
+            Err(_) => json!({"starts": []}),
+        };
+        let entry = json!({"version": env!("CARGO_PKG_VERSION"), "settings": choices, "facts": facts});
+        if let Some(starts) = manifest["starts"].as_array_mut() {
+            starts.push(entry);
+        }
+        write_atomically(&path, &serde_json::to_vec_pretty(&manifest)?)
+    }
+
+    /// Writes the final report.
+    pub fn write_report(&self, report: &impl Serialize) -> io::Result<()> {
+        write_atomically(&self.path.join("report.json"), &serde_json::to_vec_pretty(report)?)
+    }
+}
+
+/// The log of a run.
+#[derive(Debug)]
+pub struct Log {
+    file: fs::File,
+}
+
+impl Log {
+    /// Opens the log to go on after `step`: what a killed run wrote beyond that is taken away, it will be done again.
+    pub fn open(path: &Path, step: u64) -> io::Result<Log> {
+        if let Ok(text) = fs::read(path) {
+            let mut kept = Vec::new();
+            for line in text.split_inclusive(|&byte| byte == b'\n') {
+                let done = serde_json::from_slice::<Value>(line).ok().and_then(|value| value["step"].as_u64());
+                if line.ends_with(b"\n") && done.is_some_and(|done| done <= step) {
+                    kept.extend_from_slice(line);
+                }
+            }
+            write_atomically(path, &kept)?;
+        }
+        Ok(Log { file: fs::OpenOptions::new().create(true).append(true).open(path)? })
+    }
+
+    /// Adds lines; they must have a `step`.
+    pub fn add(&mut self, lines: &[Value]) -> io::Result<()> {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        self.file.write_all(text.as_bytes())
+    }
+}
+
+/// The lines of a log that are whole, whatever state it is in.
+pub fn read_log(path: &Path) -> io::Result<Vec<Value>> {
+    let text = fs::read(path)?;
+    Ok(text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}

@@ -1,0 +1,147 @@
+//! How a run is set up.
+
+use serde::{Deserialize, Serialize};
+use tandem_model::Size;
+
+use crate::optimiser::AdamWSettings;
+use crate::schedule::{LearningRate, OptimizationLevel};
+
+/// What to do when the loss or a gradient is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NanPolicy {
+    /// Name the batch and end the run. The step changed nothing.
+    Stop,
+    /// Name the batch and go on without it.
+    Skip,
+}
+
+/// Where features are kept between epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CachePlace {
+    /// In memory.
+    Ram,
+    /// On disk.
+    Disk,
+    /// Nowhere.
+    Off,
+}
+
+/// How a run is set up. The first part decides what is learned and must not change when a run goes on; the second
+/// part may.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSettings {
+    /// Size of the model.
+    pub size: Size,
+    /// Clips of a step, all parts together.
+    pub batch_size: usize,
+    /// Decides initial values, order, noise.
+    pub seed: u64,
+    /// Batches come in few shapes.
+    pub static_shapes: bool,
+    /// Steps over which alignments are drawn to the diagonal.
+    pub prior_steps: u64,
+    /// Clips with more frames are left out.
+    pub max_frames: Option<u64>,
+    /// Clips with more tokens are left out.
+    pub max_tokens: Option<u64>,
+
+    /// Parts that a batch is split into, one after the other on the device.
+    pub accumulate: usize,
+    /// Learning rate.
+    pub rate: LearningRate,
+    /// The norm that gradients are clipped to.
+    pub clip: f64,
+    /// Optimiser.
+    pub adam: AdamWSettings,
+    /// Recomputes instead of remembering.
+    pub gradient_checkpointing: bool,
+    /// Times over the data.
+    pub epochs: u64,
+    /// Steps at most.
+    pub max_steps: Option<u64>,
+    /// Batches made at once.
+    pub workers: usize,
+    /// Batches kept ready on the host.
+    pub buffer: usize,
+    /// Batches kept ready before the model.
+    pub depth: usize,
+    /// Bytes that batches on the host may take.
+    pub memory_limit: usize,
+    /// Where features are kept between epochs.
+    pub cache: CachePlace,
+    /// Bytes that the cache may take.
+    pub cache_limit: u64,
+    /// Steps between two readings of the loss.
+    pub log_every: u64,
+    /// Steps between two validations; none: after every epoch.
+    pub validate_every: Option<u64>,
+    /// Steps between two checkpoints.
+    pub checkpoint_every: u64,
+    /// Checkpoints kept, besides the best.
+    pub keep: usize,
+    /// Steps between two samples of speech; 0: none.
+    pub sample_every: u64,
+    /// Validations without progress until the run ends; 0: never.
+    pub patience: u64,
+    /// What to do when the loss is not a number.
+    pub nan_policy: NanPolicy,
+}
+
+impl Default for TrainSettings {
+    fn default() -> Self {
+        let (rate, clip) = OptimizationLevel::Basic.values();
+        TrainSettings {
+            size: Size::Tiny,
+            batch_size: 8,
+            seed: 1,
+            static_shapes: false,
+            prior_steps: 250,
+            max_frames: None,
+            max_tokens: None,
+            accumulate: 1,
+            rate,
+            clip,
+            adam: AdamWSettings::default(),
+            gradient_checkpointing: false,
+            epochs: 500,
+            max_steps: None,
+            workers: 2,
+            buffer: 50,
+            depth: 2,
+            memory_limit: 512_000_000,
+            cache: CachePlace::Ram,
+            cache_limit: 2_000_000_000,
+            log_every: 10,
+            validate_every: None,
+            checkpoint_every: 500,
+            keep: 5,
+            sample_every: 1000,
+            patience: 0,
+            nan_policy: NanPolicy::Stop,
+        }
+    }
+}
+
+impl TrainSettings {
+    /// What differs among the settings that decide what is learned; one line each.
+    pub fn differences(&self, other: &TrainSettings) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut compare = |name: &str, mine: String, theirs: String| {
+            if mine != theirs {
+                lines.push(format!("{name}: {mine} here, {theirs} in the checkpoint"));
+            }
+        };
+        let limit = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
+        compare("--model-size", self.size.to_string(), other.size.to_string());
+        compare("--batch-size x --grad-accum", self.batch_size.to_string(), other.batch_size.to_string());
+        compare("--seed", self.seed.to_string(), other.seed.to_string());
+        compare("--enable-static-shapes", self.static_shapes.to_string(), other.static_shapes.to_string());
+        compare("alignment prior steps", self.prior_steps.to_string(), other.prior_steps.to_string());
+        compare("--max-mel-frames", limit(self.max_frames), limit(other.max_frames));
+        compare("--max-text-length", limit(self.max_tokens), limit(other.max_tokens));
+        lines
+    }
+}

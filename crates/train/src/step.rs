@@ -1,0 +1,211 @@
+//! One step: losses, gradients, update. Whatever it does depends on the batch and the state alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use tandem_flow::Cursor;
+use tandem_model::weights::{self, WeightsError};
+use tandem_model::{Device, HostInputs, Losses, ModelConfig, Totals, Voice};
+
+use crate::checkpoint::Checkpoint;
+use crate::features::Prepared;
+use crate::optimiser::{AdamW, Grads};
+use crate::settings::TrainSettings;
+
+/// Faults on purpose, for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Injection {
+    /// At this step the sound of the batch's first clip is not a number.
+    pub nan_at: Option<u64>,
+    /// From this step on, more than this many clips at once are too many for the memory.
+    pub out_of_memory: Option<(u64, usize)>,
+}
+
+/// A model that learns.
+pub struct Learner {
+    model: Option<Voice>,
+    optimiser: AdamW,
+    device: Device,
+    settings: TrainSettings,
+    step: u64,
+    next: Cursor,
+    /// Faults on purpose.
+    pub injection: Injection,
+}
+
+/// What a step did. Its numbers are still on the device: reading them waits for it.
+#[derive(Debug)]
+pub struct StepRecord {
+    /// Which step, counted from 1.
+    pub step: u64,
+    /// The batch's place in the run.
+    pub cursor: Cursor,
+    /// Its clips.
+    pub clips: Vec<u32>,
+    /// Its seconds of audio.
+    pub seconds: f64,
+    /// Parts that it was split into.
+    pub parts: usize,
+    /// The learning rate.
+    pub rate: f64,
+    /// The terms of the loss ([`Losses::NAMES`]), then the norm of the gradients.
+    values: Tensor<1>,
+}
+
+/// The numbers of a step.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct StepValues {
+    /// The sum of the terms.
+    pub loss: f64,
+    /// The terms, in the order of [`Losses::NAMES`].
+    pub terms: [f64; 3],
+    /// The norm of the gradients before clipping.
+    pub norm: f64,
+}
+
+impl StepValues {
+    /// Whether the step could be done.
+    pub fn is_finite(&self) -> bool {
+        self.loss.is_finite() && self.norm.is_finite()
+    }
+}
+
+impl StepRecord {
+    /// Reads the numbers of several steps, with one wait for all of them.
+    pub fn read(records: &[StepRecord]) -> Vec<StepValues> {
+        if records.is_empty() {
+            return Vec::new();
+        }
+        let all = Tensor::cat(records.iter().map(|record| record.values.clone()).collect(), 0);
+        let all = all.into_data().into_vec::<f32>().expect("losses are single precision");
+        all.chunks(4)
+            .map(|values| {
+                let terms: [f64; 3] = std::array::from_fn(|n| f64::from(values[n]));
+                StepValues { loss: terms.iter().sum(), terms, norm: f64::from(values[3]) }
+            })
+            .collect()
+    }
+}
+
+impl Learner {
+    /// A model that has learned nothing yet.
+    pub fn new(config: &ModelConfig, settings: &TrainSettings, device: &Device) -> Learner {
+        let device = autodiff(device, settings);
+        Learner {
+            model: Some(Voice::new(config, settings.seed, &device)),
+            optimiser: AdamW::new(settings.adam),
+            device,
+            settings: settings.clone(),
+            step: 0,
+            next: Cursor::START,
+            injection: Injection::default(),
+        }
+    }
+
+    /// Goes on from a checkpoint.
+    pub fn resume(checkpoint: &Checkpoint, settings: &TrainSettings, device: &Device) -> Result<Learner, WeightsError> {
+        let mut learner = Learner::new(&checkpoint.state.model, settings, device);
+        let model = weights::import(learner.model.take().expect("just made"), &checkpoint.weights)?;
+        learner.optimiser = AdamW::import(settings.adam, &model, &checkpoint.optimiser);
+        learner.model = Some(model);
+        (learner.step, learner.next) = (checkpoint.state.step, checkpoint.state.next.into());
+        Ok(learner)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Voice {
+        self.model.as_ref().expect("absent only inside a step")
+    }
+
+    /// The optimiser.
+    pub fn optimiser(&self) -> &AdamW {
+        &self.optimiser
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// The next batch.
+    pub fn next(&self) -> Cursor {
+        self.next
+    }
+
+    /// Losses and gradients of a batch that goes through the device in `parts`, one after the other: the same as if
+    /// it went at once.
+    pub fn gradients(&self, inputs: &HostInputs, parts: usize) -> (Tensor<1>, Grads) {
+        let totals = Totals::new(&inputs.mel_lengths, &inputs.id_lengths);
+        let prior = 1.0 - self.step as f32 / self.settings.prior_steps.max(1) as f32;
+        let rows = inputs.rows.div_ceil(parts.max(1)).max(1);
+        let mut sum: Option<(Tensor<1>, Grads)> = None;
+        for first in (0..inputs.rows).step_by(rows) {
+            let part = inputs.rows(first..(first + rows).min(inputs.rows));
+            self.fail_on_purpose(part.rows);
+            let (losses, _) = self.model().losses(&part.upload(&self.device), totals, prior.max(0.0));
+            let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), self.model()), self.model());
+            let values = Losses::values(&losses).inner();
+            sum = Some(match sum {
+                None => (values, grads),
+                Some((values_before, before)) => (values_before + values, before.add(grads)),
+            });
+        }
+        sum.expect("a batch has rows")
+    }
+
+    /// Learns from a batch. When it is too large for the device, it is split, and the step is the same.
+    pub fn step(&mut self, mut prepared: Prepared) -> StepRecord {
+        if self.injection.nan_at == Some(self.step + 1) {
+            prepared.inputs.mel[0] = f32::NAN;
+        }
+        let mut parts = self.settings.accumulate.max(1);
+        let (values, grads) = loop {
+            match catch_unwind(AssertUnwindSafe(|| self.gradients(&prepared.inputs, parts))) {
+                Ok(result) => break result,
+                Err(panic) if is_out_of_memory(&*panic) && parts < prepared.inputs.rows => parts *= 2,
+                Err(panic) => resume_unwind(panic),
+            }
+        };
+        // From now on it must not be split so coarsely again.
+        self.settings.accumulate = parts;
+        self.step += 1;
+        let rate = self.settings.rate.at(self.step);
+        let model = self.model.take().expect("absent only inside a step");
+        let (model, norm) = self.optimiser.step(model, grads, self.step, rate, self.settings.clip);
+        self.model = Some(model);
+        self.next = Cursor { epoch: prepared.cursor.epoch, batch: prepared.cursor.batch + 1 };
+        StepRecord {
+            step: self.step,
+            cursor: prepared.cursor,
+            clips: prepared.clips,
+            seconds: prepared.seconds,
+            parts,
+            rate,
+            values: Tensor::cat(vec![values, norm], 0),
+        }
+    }
+
+    fn fail_on_purpose(&self, rows: usize) {
+        if let Some((step, most)) = self.injection.out_of_memory
+            && self.step + 1 >= step
+            && rows > most
+        {
+            panic!("out of memory (injected): {rows} clips, {most} fit");
+        }
+    }
+}
+
+fn autodiff(device: &Device, settings: &TrainSettings) -> Device {
+    let device = device.clone().autodiff();
+    if settings.gradient_checkpointing { device.gradient_checkpointing() } else { device }
+}
+
+/// Drivers and allocators word it differently; none of them has a type for it that reaches us.
+fn is_out_of_memory(panic: &(dyn std::any::Any + Send)) -> bool {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or_default().to_lowercase();
+    ["out of memory", "outofmemory", "memory allocation", "not enough memory", "allocation failed"]
+        .iter()
+        .any(|words| text.contains(words))
+}
