@@ -30,6 +30,11 @@ fn main() -> ExitCode {
 
 fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
     match args.command {
+        Command::Demo(args) => commands::demo::run(&args, messages),
+        Command::Train(args) => commands::train::run(&args, messages),
+        Command::Synth(args) => commands::synth::run(&args, messages),
+        Command::Evaluate(args) => commands::evaluate::run(&args, messages),
+        Command::Inspect(args) => commands::inspect::run(&args, messages),
         Command::Doctor(args) => commands::doctor::run(args, messages),
         Command::Prepare(args) => commands::prepare::run(args, messages),
         Command::Load(args) => commands::load::run(args, messages),

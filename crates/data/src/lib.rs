@@ -11,11 +11,13 @@
 //! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
 //! | `batch.rs` | [`Batch`]: padded, with true lengths |
 //! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
+//! | `demo.rs` | [`DemoCorpus`]: a talking corpus that is made, with known times |
 //! | `doctor.rs` | [`examine`]: everything that is odd about a corpus, before a single step |
 
 mod batch;
 mod cache;
 mod corpus;
+mod demo;
 mod doctor;
 mod fault;
 mod index;
@@ -26,6 +28,7 @@ mod plan;
 pub use batch::{Batch, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
+pub use demo::{DemoCorpus, DemoMade};
 pub use doctor::{Examination, Finding, Severity, examine};
 pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError};

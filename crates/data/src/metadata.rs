@@ -170,6 +170,16 @@ impl Metadata {
         Metadata::open_file(&path.ok_or_else(|| MetadataError::NoMetadata(folder.to_owned()))?)
     }
 
+    /// The rows to train on: `metadata_train.csv` when the corpus comes with validation rows of its own, so that none
+    /// of them is among them.
+    pub fn open_training(folder: &Path) -> Result<Metadata, MetadataError> {
+        let training = folder.join("metadata_train.csv");
+        if Metadata::open_validation(folder).is_some() && training.is_file() {
+            return Metadata::open_file(&training);
+        }
+        Metadata::open(folder)
+    }
+
     /// The validation rows of a corpus, if it comes with any.
     pub fn open_validation(folder: &Path) -> Option<Result<Metadata, MetadataError>> {
         let path = ["metadata_eval.csv", "metadata_val.csv"]

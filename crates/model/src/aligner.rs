@@ -1,9 +1,49 @@
-//! Which frames belong to which token: monotonic alignment search on the host.
+//! Which frames belong to which token: the sound that is expected of each token, and a search on the host for the
+//! monotonic alignment that fits it best.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use burn::module::Module;
+use burn::tensor::{Int, Tensor, activation};
 use rayon::prelude::*;
+
+use crate::config::ModelConfig;
+use crate::nn::{Conv1d, Embedding, Init, Linear};
+
+/// Predicts the mean sound of each token from the token, its two neighbours and the voice: nothing more. An encoder
+/// that sees the whole text explains every frame by every token, and alignments drift (measured: 70 ms instead of
+/// under 20 ms).
+#[derive(Module, Debug)]
+pub struct MeanPredictor {
+    /// A vector for each character.
+    pub embedding: Embedding,
+    /// Over neighbours.
+    pub conv: Conv1d,
+    /// The voice, added to every token.
+    pub style: Linear,
+    /// To a frame.
+    pub output: Linear,
+}
+
+impl MeanPredictor {
+    pub(crate) fn new(init: Init<'_>, config: &ModelConfig) -> MeanPredictor {
+        let width = config.text.width;
+        MeanPredictor {
+            embedding: Embedding::new(init.at("embedding"), config.vocabulary, width),
+            conv: Conv1d::new(init.at("conv"), width, width, 3),
+            style: Linear::new(init.at("style"), config.speaker.width, width),
+            output: Linear::new(init.at("output"), width, config.n_mels),
+        }
+    }
+
+    /// `[rows, tokens, n_mels]`.
+    pub(crate) fn forward(&self, ids: Tensor<2, Int>, mask: Tensor<3>, style: Tensor<2>) -> Tensor<3> {
+        let x = crate::kernels::embedding(self.embedding.weight.val(), ids) * mask;
+        let style = self.style.forward(style).unsqueeze_dim::<3>(1);
+        self.output.forward(activation::gelu(self.conv.forward(x) + style))
+    }
+}
 
 /// How strongly alignments are drawn to the diagonal at the start of training.
 const PRIOR: f32 = 400.0;

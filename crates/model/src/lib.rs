@@ -28,7 +28,7 @@ mod text_encoder;
 mod voice;
 pub mod weights;
 
-pub use aligner::{align, alignment_seconds};
+pub use aligner::{MeanPredictor, align, alignment_seconds};
 pub use burn;
 pub use burn::tensor::Device;
 pub use config::{DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};

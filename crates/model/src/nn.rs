@@ -8,7 +8,7 @@ use tandem_flow::Random;
 
 /// Where initial values come from.
 #[derive(Clone, Debug)]
-pub struct Init<'a> {
+pub(crate) struct Init<'a> {
     device: &'a Device,
     seed: u64,
     path: String,
@@ -16,18 +16,13 @@ pub struct Init<'a> {
 
 impl<'a> Init<'a> {
     /// Initial values of a seed, on a device.
-    pub fn new(device: &'a Device, seed: u64) -> Init<'a> {
+    pub(crate) fn new(device: &'a Device, seed: u64) -> Init<'a> {
         Init { device, seed, path: String::new() }
     }
 
     /// The values of a part of the model.
-    pub fn at(&self, name: impl std::fmt::Display) -> Init<'a> {
+    pub(crate) fn at(&self, name: impl std::fmt::Display) -> Init<'a> {
         Init { path: format!("{}.{name}", self.path), ..self.clone() }
-    }
-
-    /// The device.
-    pub fn device(&self) -> &Device {
-        self.device
     }
 
     pub(crate) fn constant<const D: usize>(&self, shape: [usize; D], value: f32) -> Param<Tensor<D>> {

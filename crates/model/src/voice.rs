@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use crate::aligner::{align, token_of_position};
+use crate::aligner::{MeanPredictor, align, token_of_position};
 use crate::config::ModelConfig;
 use crate::decoder::Decoder;
 use crate::duration::DurationPredictor;
@@ -20,8 +20,8 @@ const SIGMA: f64 = 1e-4;
 pub struct Voice {
     /// Text to features.
     pub text: TextEncoder,
-    /// Features to the mean spectrogram.
-    pub prior: Linear,
+    /// The mean sound of each token, which alignments are found with.
+    pub aligner: MeanPredictor,
     /// Features to what the decoder gets.
     pub bridge: Linear,
     /// Who speaks.
@@ -121,7 +121,7 @@ impl Voice {
         let init = Init::new(device, seed);
         Voice {
             text: TextEncoder::new(init.at("text"), &config.text, config.vocabulary),
-            prior: Linear::new(init.at("prior"), config.text.width, config.n_mels),
+            aligner: MeanPredictor::new(init.at("aligner"), config),
             bridge: Linear::new(init.at("bridge"), config.text.width, config.decoder.width),
             speaker: Speaker::new(init.at("speaker"), config),
             duration: DurationPredictor::new(init.at("duration"), config),
@@ -133,7 +133,7 @@ impl Voice {
     fn encode(&self, text: &TextInputs, reference: Option<&ReferenceInputs>) -> Encoded {
         let voice = self.speaker.forward(reference, text.lengths.len());
         let features = self.text.forward(text, voice.prefix.clone());
-        let mean = self.prior.forward(features.clone());
+        let mean = self.aligner.forward(text.ids.clone(), text.mask.clone(), voice.style.clone());
         Encoded { features, mean, voice }
     }
 
@@ -145,7 +145,7 @@ impl Voice {
         let (mean, mel) = (mean.clone().detach().inner(), inputs.sound.mel.clone().inner());
         let half = mean.clone().square().sum_dim(2).mul_scalar(0.5).swap_dims(1, 2);
         let scores = mel.matmul(mean.swap_dims(1, 2)) - half;
-        let scores = scores.into_data().into_vec::<f32>().expect("scores are single precision");
+        let scores = scores.into_data().try_into_vec::<f32>().expect("scores are single precision");
         align(&scores, frames, tokens, &inputs.sound.lengths, &inputs.text.lengths, prior)
     }
 
@@ -205,7 +205,7 @@ impl Voice {
         let n_mels = mean.dims()[2];
         let durations = durations.unwrap_or_else(|| {
             let predicted = self.duration.forward(features.clone(), voice.style.clone(), text.mask.clone());
-            let predicted = predicted.into_data().into_vec::<f32>().expect("durations are single precision");
+            let predicted = predicted.into_data().try_into_vec::<f32>().expect("durations are single precision");
             round_durations(&predicted, &text.lengths, tokens, settings.speed)
         });
         let lengths: Vec<usize> = durations.iter().map(|row| row.iter().sum::<u32>() as usize).collect();
@@ -240,7 +240,7 @@ impl Voice {
             );
             state = state + velocity.div_scalar(settings.steps as f64);
         }
-        let mel = state.into_data().into_vec::<f32>().expect("sound is single precision");
+        let mel = state.into_data().try_into_vec::<f32>().expect("sound is single precision");
         Spoken { mel, frames, durations }
     }
 }

@@ -177,7 +177,7 @@ pub fn export(voice: &Voice) -> Tensors {
             self.0.leave();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let values = param.val().into_data().into_vec::<f32>().expect("parameters are single precision");
+            let values = param.val().into_data().try_into_vec::<f32>().expect("parameters are single precision");
             self.1.insert(self.0.name(), self.0.layout().export(&param.dims(), &values));
         }
     }

@@ -21,6 +21,14 @@ pub enum Language {
 }
 
 impl Language {
+    /// Its code, `en` or `fa`.
+    pub fn code(self) -> &'static str {
+        match self {
+            Language::English => "en",
+            Language::Persian => "fa",
+        }
+    }
+
     /// From a code such as `en`, `en-us` or `fa`.
     pub fn from_code(code: &str) -> Option<Language> {
         match code.split(['-', '_']).next() {

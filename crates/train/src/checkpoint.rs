@@ -92,8 +92,14 @@ impl From<CursorState> for Cursor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataIdentity {
-    /// The folder, for messages.
+    /// The folder; where it lies does not matter.
     pub folder: String,
+    /// The folder of the validation clips, when they come from another one.
+    pub validation_folder: Option<String>,
+    /// The folder of the audio files below it.
+    pub audio_folder: String,
+    /// The language of the texts, when it was given.
+    pub language: Option<String>,
     /// Clips to train on.
     pub clips: usize,
     /// Clips to validate on.
@@ -262,6 +268,21 @@ impl Checkpoints {
             }
         }
     }
+}
+
+/// The checkpoint that a path means: itself, or the best (else the last) of a run.
+pub fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
+    if path.join(STATE).is_file() || path.join(CHECKSUMS).is_file() {
+        return Ok(path.to_owned());
+    }
+    for folder in [path.join("checkpoints"), path.to_owned()] {
+        let checkpoints = Checkpoints::new(folder);
+        let steps = checkpoints.steps();
+        if let Some(step) = checkpoints.best().filter(|best| steps.contains(best)).or(steps.last().copied()) {
+            return Ok(checkpoints.path(step));
+        }
+    }
+    Err(CheckpointError::None(path.to_owned()))
 }
 
 /// Reads the state of the checkpoint in a folder, without its tensors; its checksum is checked.

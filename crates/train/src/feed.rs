@@ -6,12 +6,15 @@
 //!         text, cache                     noise
 //! ```
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tandem_data::{
-    Cache, CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, Tolerance, split,
+    Cache, CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, Tolerance, split,
 };
 use tandem_flow::{Budget, Context, Cursor, Flow, Knob, Oversize};
+use tandem_model::REFERENCE_FRAMES;
+use tandem_model::weights::{HostTensor, Tensors};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::checkpoint::DataIdentity;
@@ -51,6 +54,13 @@ impl Data {
                 (clips, corpus.clone(), kept)
             }
         };
+        // Rows that are in both are for validation.
+        let clips = if corpus.folder() == validation.folder() && !Arc::ptr_eq(&corpus, &validation) {
+            let kept: HashSet<String> = validation_clips.iter().map(|&clip| validation.name(clip).0).collect();
+            clips.into_iter().filter(|&clip| !kept.contains(&corpus.name(clip).0)).collect()
+        } else {
+            clips
+        };
         let speakable = |corpus: &Corpus, clips: Vec<u32>| -> (Vec<u32>, Vec<u32>) {
             let sizes = corpus.sizes();
             clips.into_iter().partition(|&clip| sizes[clip as usize].frames >= sizes[clip as usize].tokens)
@@ -78,11 +88,51 @@ impl Data {
         }
         DataIdentity {
             folder: self.corpus.folder().display().to_string(),
+            validation_folder: (self.validation.folder() != self.corpus.folder())
+                .then(|| self.validation.folder().display().to_string()),
+            audio_folder: self.corpus.settings().audio_folder.clone(),
+            language: self.corpus.settings().language.map(|language| language.code().to_owned()),
             clips: self.clips.len(),
             validation_clips: self.validation_clips.len(),
             speakers: self.corpus.speakers().len(),
             hash: format!("{:016x}", hash.digest()),
         }
+    }
+
+    /// A stretch of each speaker's speech, by name, normalised: what a voice is asked for by name with.
+    pub(crate) fn voices(&self, settings: &TrainSettings, stats: &MelStats, most: usize) -> Result<Tensors, String> {
+        let loader = self.loader(settings, None)?;
+        let sizes = self.corpus.sizes();
+        let mut chosen: BTreeMap<u16, u32> = BTreeMap::new();
+        for &clip in &self.clips {
+            let size = |clip: u32| (sizes[clip as usize].frames as usize).min(REFERENCE_FRAMES);
+            let best = chosen.entry(self.corpus.entry(clip).speaker).or_insert(clip);
+            if size(clip) > size(*best) {
+                *best = clip;
+            }
+        }
+        let n_mels = self.corpus.settings().mel.n_mels;
+        let mut voices = Tensors::new();
+        for (speaker, clip) in chosen.into_iter().take(most) {
+            let size = sizes[clip as usize];
+            let planned = PlannedBatch {
+                cursor: Cursor::START,
+                clips: vec![clip],
+                rows: 1,
+                frames: size.frames as usize,
+                tokens: size.tokens as usize,
+            };
+            let batch = loader.load(&planned);
+            if batch.clips.is_empty() {
+                continue;
+            }
+            let kept = batch.mel_lengths[0].min(REFERENCE_FRAMES);
+            let mut values = vec![0.0; kept * n_mels];
+            stats.normalise(&batch.mel, batch.frames, kept, &mut values);
+            let name = self.corpus.speakers().get(usize::from(speaker)).cloned().unwrap_or_default();
+            voices.insert(name, HostTensor { shape: vec![kept, n_mels], values });
+        }
+        Ok(voices)
     }
 
     /// A loader of the training clips.

@@ -16,3 +16,11 @@ pub fn resident_bytes() -> Option<u64> {
 pub fn peak_bytes() -> Option<u64> {
     status("VmHWM")
 }
+
+/// What the machine has.
+pub fn total_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}

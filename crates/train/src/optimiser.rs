@@ -63,7 +63,7 @@ impl Grads {
 
     /// The values of each, on the host; for tests and reports.
     pub fn to_host(&self) -> Vec<Option<Vec<f32>>> {
-        let values = |grad: &Tensor<2>| grad.clone().into_data().into_vec::<f32>().expect("single precision");
+        let values = |grad: &Tensor<2>| grad.clone().into_data().try_into_vec::<f32>().expect("single precision");
         self.0.iter().map(|grad| grad.as_ref().map(values)).collect()
     }
 }
@@ -120,7 +120,7 @@ impl AdamW {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let Some(Some((mean, square))) = self.1.next() else { return };
                 for (kind, tensor) in [("mean", mean), ("square", square)] {
-                    let values = tensor.clone().into_data().into_vec::<f32>().expect("single precision");
+                    let values = tensor.clone().into_data().try_into_vec::<f32>().expect("single precision");
                     let name = format!("{kind}.{}", self.0.name());
                     self.2.insert(name, self.0.layout().export(&param.dims(), &values));
                 }

@@ -5,6 +5,7 @@
 //!     manifest.json     what was asked for and what was done instead, and why; one entry for each start
 //!     log.jsonl         the losses of every step, validations, checkpoints: one JSON object a line
 //!     report.json       totals, written when the run ends
+//!     voices.safetensors  a stretch of each speaker, to be asked for by name
 //!     checkpoints/      see checkpoint.rs
 //!     samples/          speech and spectrograms made on the way
 //! ```
@@ -56,6 +57,11 @@ impl RunFolder {
     /// Where samples go.
     pub fn samples(&self) -> PathBuf {
         self.path.join("samples")
+    }
+
+    /// A stretch of each speaker's speech.
+    pub fn voices_path(&self) -> PathBuf {
+        self.path.join("voices.safetensors")
     }
 
     /// Its log.

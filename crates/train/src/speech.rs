@@ -75,6 +75,8 @@ pub enum SpeechError {
     ShortReference(PathBuf, f64),
     /// The voice has many speakers, and none was given.
     NoReference,
+    /// No speaker of this name; these there are.
+    NoSpeaker(String, Vec<String>),
     /// The voice has one speaker and does not listen to others.
     OneVoice,
 }
@@ -96,6 +98,12 @@ impl fmt::Display for SpeechError {
                 write!(f, "{}: {seconds:.2} s of reference are too few; at least {LEAST_REFERENCE:.0} s, better 3 s or more", path.display())
             }
             SpeechError::NoReference => write!(f, "this voice has many speakers: say which one with --speaker FILE.wav"),
+            SpeechError::NoSpeaker(name, known) if known.is_empty() => {
+                write!(f, "no speaker `{name}`: neither a file nor a name that the run knows")
+            }
+            SpeechError::NoSpeaker(name, known) => {
+                write!(f, "no speaker `{name}`: neither a file nor one of {}", known.join(", "))
+            }
             SpeechError::OneVoice => write!(f, "this voice has one speaker; it cannot imitate another (--speaker)"),
         }
     }
@@ -160,6 +168,25 @@ impl Speech {
         let mut out = vec![0.0; kept * self.mel.n_mels];
         self.stats.normalise(&crop, kept, kept, &mut out);
         Ok(HostReference { frames: kept, mel: out, lengths: vec![kept] })
+    }
+
+    /// A speaker of the corpus, from the run's file of voices; without a name, the first. Returns the name too.
+    pub fn named(&self, voices: &Path, name: Option<&str>) -> Result<(String, HostReference), SpeechError> {
+        let missing = |known: Vec<String>| SpeechError::NoSpeaker(name.unwrap_or_default().to_owned(), known);
+        let bytes = std::fs::read(voices).map_err(|_| missing(Vec::new()))?;
+        let tensors = weights::from_bytes(&bytes).map_err(SpeechError::Weights)?;
+        let found = match name {
+            Some(name) => tensors.get_key_value(name),
+            None => tensors.iter().next(),
+        };
+        let (name, tensor) = found.ok_or_else(|| missing(tensors.keys().cloned().collect()))?;
+        let frames = tensor.shape[0];
+        Ok((name.clone(), HostReference { frames, mel: tensor.values.clone(), lengths: vec![frames] }))
+    }
+
+    /// Whether it speaks with the voice of a reference.
+    pub fn has_speakers(&self) -> bool {
+        self.config.reference
     }
 
     /// Says ids in the voice of a reference.

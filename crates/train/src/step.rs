@@ -78,7 +78,7 @@ impl StepRecord {
             return Vec::new();
         }
         let all = Tensor::cat(records.iter().map(|record| record.values.clone()).collect(), 0);
-        let all = all.into_data().into_vec::<f32>().expect("losses are single precision");
+        let all = all.into_data().try_into_vec::<f32>().expect("losses are single precision");
         all.chunks(4)
             .map(|values| {
                 let terms: [f64; 3] = std::array::from_fn(|n| f64::from(values[n]));

@@ -10,7 +10,7 @@ use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
 
-use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State};
+use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
 use crate::features::{MelStats, Prepared};
 use crate::feed::{Data, Feed};
 use crate::memory;
@@ -19,6 +19,8 @@ use crate::settings::{NanPolicy, TrainSettings};
 use crate::speech::Speech;
 use crate::step::{Injection, Learner, StepRecord, StepValues};
 
+/// Speakers that can be asked for by name, at most.
+const MOST_VOICES: usize = 256;
 /// Clips that a validation looks at, at most.
 const VALIDATION_CLIPS: usize = 64;
 
@@ -324,6 +326,12 @@ impl Trainer {
         let parameters = parts.iter().map(|(_, count)| count).sum();
         on_event(Event::Model { parts: &parts, device: format!("{:?}", self.device) });
 
+        if self.config.reference && first_step == 0 {
+            let voices = self.data.voices(&self.settings, &self.stats, MOST_VOICES).map_err(TrainError::Data)?;
+            let bytes = weights::to_bytes(&voices).expect("plain tensors");
+            write_atomically(&self.run.voices_path(), &bytes).map_err(io(self.run.voices_path()))?;
+        }
+
         // The data lane first: batches are made while the model gets ready.
         let reference = self.config.reference.then_some(REFERENCE_FRAMES);
         let feed = Feed::new(&self.data, &self.settings, &self.stats, self.config.decoder.group, reference)
@@ -387,7 +395,8 @@ impl Trainer {
                 self.validate(&validation, step, &mut log, on_event)?;
             }
             if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
-                self.save(started, on_event);
+                // A failure was told; the next checkpoint may succeed.
+                let _ = self.save(started, on_event);
             }
             if due(self.settings.sample_every) {
                 self.sample(&validation, step, on_event);
@@ -606,7 +615,7 @@ pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device) -
     let mut sums = [0f64; 3];
     for batch in batches {
         let (losses, _) = model.losses(&batch.inputs.clone().upload(device), totals, 0.0);
-        let values = Losses::values(&losses).into_data().into_vec::<f32>().expect("losses are single precision");
+        let values = Losses::values(&losses).into_data().try_into_vec::<f32>().expect("losses are single precision");
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(value));
     }
     sums

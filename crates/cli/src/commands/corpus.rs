@@ -1,14 +1,14 @@
 //! Opening a corpus as the user asked for it: shared by the commands that read one.
 
 use std::io::{IsTerminal, stderr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tandem_audio::{LogMel, MelSettings};
-use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError, Tolerance};
-use tandem_text::Language;
+use tandem_data::{Corpus, CorpusError, CorpusSettings, Metadata, MetadataError, Tolerance};
 
-use crate::args::{CorpusArgs, TextLanguage};
+use crate::args::{ReadArgs, TextLanguage};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::messages::Messages;
 use crate::ui::progress;
@@ -17,7 +17,7 @@ use crate::ui::progress;
 pub(crate) const MB: u64 = 1_000_000;
 
 /// What was typed, checked.
-pub(crate) fn settings(args: &CorpusArgs) -> Result<CorpusSettings, Failure> {
+pub(crate) fn settings(args: &ReadArgs) -> Result<CorpusSettings, Failure> {
     let mel = MelSettings {
         sample_rate: args.sample_rate,
         n_fft: args.n_fft,
@@ -32,10 +32,7 @@ pub(crate) fn settings(args: &CorpusArgs) -> Result<CorpusSettings, Failure> {
     Ok(CorpusSettings {
         mel,
         audio_folder: args.audio_folder.clone(),
-        language: args.language.map(|language| match language {
-            TextLanguage::En => Language::English,
-            TextLanguage::Fa => Language::Persian,
-        }),
+        language: args.language.map(TextLanguage::language),
         max_frames: args.max_mel_frames,
         max_tokens: args.max_text_length,
         ..CorpusSettings::default()
@@ -44,27 +41,43 @@ pub(crate) fn settings(args: &CorpusArgs) -> Result<CorpusSettings, Failure> {
 
 /// Opens the corpus, with progress while its index is made.
 pub(crate) fn open(
-    args: &CorpusArgs,
+    folder: &Path,
     settings: CorpusSettings,
     stop: &AtomicBool,
     messages: &Messages,
 ) -> Result<Arc<Corpus>, Failure> {
+    opened(folder, messages, |progress| Corpus::open(folder, settings, progress, stop))
+}
+
+/// The same for certain rows of it.
+pub(crate) fn open_rows(
+    folder: &Path,
+    metadata: Result<Metadata, MetadataError>,
+    settings: CorpusSettings,
+    stop: &AtomicBool,
+    messages: &Messages,
+) -> Result<Arc<Corpus>, Failure> {
+    opened(folder, messages, |progress| Corpus::with_metadata(folder, metadata?, settings, progress, stop))
+}
+
+fn opened(
+    folder: &Path,
+    messages: &Messages,
+    open: impl FnOnce(&(dyn Fn(u32, u32) + Sync)) -> Result<Corpus, CorpusError>,
+) -> Result<Arc<Corpus>, Failure> {
     let bar = progress::bar(0, stderr().is_terminal());
     bar.set_message(messages.get("data-indexing"));
-    let corpus = Corpus::open(
-        &args.folder,
-        settings,
-        |done, all| {
+    let corpus = open(
+        &|done, all| {
             bar.set_length(u64::from(all));
             bar.set_position(u64::from(done));
         },
-        stop,
     );
     bar.finish_and_clear();
     corpus.map(Arc::new).map_err(|error| match error {
         CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),
         CorpusError::NothingUsable(_) | CorpusError::TooMany { .. } => {
-            let hint = messages.with("data-hint-doctor", &[("folder", &args.folder.display())]);
+            let hint = messages.with("data-hint-doctor", &[("folder", &folder.display())]);
             Failure::usage(error.to_string()).hint(hint)
         }
         CorpusError::Metadata(MetadataError::NoMetadata(_) | MetadataError::Empty(_)) => {

@@ -18,7 +18,7 @@ use crate::ui::{
 };
 
 pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> {
-    let mut settings = corpus::settings(&args.corpus)?;
+    let mut settings = corpus::settings(&args.corpus.read)?;
     settings.allow_empty = true; // the worst corpora need it most
     let create = |path: &Option<std::path::PathBuf>| {
         let Some(path) = path.as_deref() else { return Ok(None) };
@@ -29,7 +29,7 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     };
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
     let stop = interrupt::catch().flag;
-    let corpus = corpus::open(&args.corpus, settings.clone(), &stop, messages)?;
+    let corpus = corpus::open(&args.corpus.folder, settings.clone(), &stop, messages)?;
     let listen = |corpus: &Corpus| {
         let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
         bar.set_message(messages.get("doctor-listening"));

@@ -23,7 +23,7 @@ const BENCH_SYMBOLS: &str = " !\"'(),-.:;?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL
 const BENCH_SEED: u64 = 1234;
 
 pub(crate) fn run(args: LoadArgs, messages: &Messages) -> Result<(), Failure> {
-    let mut settings = corpus::settings(&args.corpus)?;
+    let mut settings = corpus::settings(&args.corpus.read)?;
     if args.bench {
         settings.audio_folder = match args.variant.unwrap_or(Variant::Wav) {
             Variant::Wav => "wavs",
@@ -52,7 +52,7 @@ impl Session {
     fn open(args: &LoadArgs, settings: CorpusSettings, messages: &Messages) -> Result<Session, Failure> {
         let started = Instant::now();
         let interrupt = interrupt::catch();
-        let corpus = corpus::open(&args.corpus, settings, &interrupt.flag, messages)?;
+        let corpus = corpus::open(&args.corpus.folder, settings, &interrupt.flag, messages)?;
         corpus::check(&corpus, messages)?;
         let mode = match args.cache {
             CacheKind::Off => CacheMode::Off,

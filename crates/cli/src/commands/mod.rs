@@ -1,7 +1,12 @@
 //! One module per command.
 
 pub(crate) mod corpus;
+pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod evaluate;
+pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod prepare;
 pub(crate) mod simulate;
+pub(crate) mod synth;
+pub(crate) mod train;

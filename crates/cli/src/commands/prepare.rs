@@ -15,9 +15,9 @@ use crate::messages::Messages;
 use crate::ui::{output::print, progress};
 
 pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure> {
-    let settings = corpus::settings(&args.corpus)?;
+    let settings = corpus::settings(&args.corpus.read)?;
     let stop = interrupt::catch().flag;
-    let corpus = corpus::open(&args.corpus, settings, &stop, messages)?;
+    let corpus = corpus::open(&args.corpus.folder, settings, &stop, messages)?;
     corpus::check(&corpus, messages)?;
     if !args.json {
         print(&corpus::describe(&corpus, messages))?;

@@ -13,3 +13,10 @@ pub(crate) fn bar(total: u64, visible: bool) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }
+
+/// A bar for training: the message says everything that matters.
+pub(crate) fn training(visible: bool) -> ProgressBar {
+    let bar = bar(0, visible);
+    bar.set_style(ProgressStyle::with_template("{bar:20} {wide_msg}").expect("a valid template").progress_chars("━╸ "));
+    bar
+}

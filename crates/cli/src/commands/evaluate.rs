@@ -1,0 +1,160 @@
+//! `tandem evaluate`: how well a voice has learned.
+
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+
+use tandem_data::{Corpus, CorpusSettings};
+use tandem_model::{Device, REFERENCE_FRAMES};
+use tandem_text::Language;
+use tandem_train::{Data, Evaluation, Prepared, Speech, State, evaluate, validation_batches};
+
+use crate::args::EvaluateArgs;
+use crate::commands::{corpus, synth, train};
+use crate::failure::{FAILED, Failure};
+use crate::interrupt;
+use crate::messages::Messages;
+use crate::ui::{output::print, progress};
+
+pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failure> {
+    let (speech, state, _) = synth::open(&args.run)?;
+    let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
+    let evaluation = held_out.evaluate(&speech, &state, messages);
+    if let Some(folder) = &args.speak {
+        speak(&speech, &held_out, &state, folder, messages)?;
+    }
+    if args.json {
+        let object = serde_json::to_value(&evaluation).expect("plain data");
+        return print(&format!("{object}\n"));
+    }
+    print(&report(&evaluation, messages))
+}
+
+/// Clips that the voice has not seen.
+pub(crate) struct HeldOut {
+    pub(crate) corpus: std::sync::Arc<Corpus>,
+    pub(crate) batches: Vec<Prepared>,
+}
+
+impl HeldOut {
+    /// The validation clips of a run, or all clips of another corpus.
+    pub(crate) fn open(
+        state: &State,
+        other: Option<&Path>,
+        clips: usize,
+        messages: &Messages,
+    ) -> Result<HeldOut, Failure> {
+        let interrupt = interrupt::catch();
+        let settings = CorpusSettings {
+            mel: state.mel.clone(),
+            audio_folder: state.data.audio_folder.clone(),
+            language: state.data.language.as_deref().and_then(Language::from_code),
+            max_frames: state.settings.max_frames,
+            max_tokens: state.settings.max_tokens,
+            ..CorpusSettings::default()
+        };
+        let data = match other {
+            Some(folder) => {
+                let corpus = corpus::open(folder, settings, &interrupt.flag, messages)?;
+                Data::new(corpus.clone(), Some(corpus)).map_err(Failure::usage)?
+            }
+            None => {
+                let validation = state.data.validation_folder.as_ref().map(PathBuf::from);
+                let folder = Path::new(&state.data.folder);
+                let data = train::open_data(folder, validation.as_deref(), settings, &interrupt, messages)?;
+                let differences = data.identity().differences(&state.data);
+                if !differences.is_empty() {
+                    let lines = differences.join("\n  ");
+                    return Err(Failure::usage(messages.with("evaluate-other-data", &[("lines", &lines)])));
+                }
+                data
+            }
+        };
+        let reference = state.model.reference.then_some(REFERENCE_FRAMES);
+        let group = state.model.decoder.group;
+        let batches = validation_batches(&data, &state.settings, &state.stats, group, reference, clips)
+            .map_err(|error| Failure::new(FAILED, error))?;
+        Ok(HeldOut { corpus: data.validation, batches })
+    }
+
+    pub(crate) fn evaluate(&self, speech: &Speech, state: &State, messages: &Messages) -> Evaluation {
+        let clips = self.batches.iter().map(|batch| batch.clips.len()).sum::<usize>();
+        let bar = progress::bar(clips as u64, stderr().is_terminal());
+        bar.set_message(messages.get("evaluate-clips"));
+        let found = evaluate(speech, state, &self.corpus, &self.batches, &Device::flex(), &mut |done| {
+            bar.set_position(done as u64);
+        });
+        bar.finish_and_clear();
+        found
+    }
+}
+
+/// Every held-out text as the voice says it, and the true spectrogram through the same vocoder beside it.
+fn speak(
+    speech: &Speech,
+    held_out: &HeldOut,
+    state: &State,
+    folder: &Path,
+    messages: &Messages,
+) -> Result<(), Failure> {
+    let cannot = |error: &dyn std::fmt::Display| {
+        Failure::usage(messages.with("cannot-write", &[("path", &folder.display()), ("reason", error)]))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| cannot(&error))?;
+    let clips = held_out.batches.iter().map(|batch| batch.clips.len()).sum::<usize>();
+    let bar = progress::bar(clips as u64, stderr().is_terminal());
+    bar.set_message(messages.get("evaluate-speaking"));
+    let mut texts = String::new();
+    for batch in &held_out.batches {
+        for (row, &clip) in batch.clips.iter().enumerate() {
+            let (id, _) = held_out.corpus.name(clip);
+            let said = speech.say_row(&batch.inputs, row).map_err(|error| synth::usage(&error))?;
+            let frames = batch.inputs.mel_lengths[row];
+            let size = batch.inputs.frames * batch.inputs.n_mels;
+            let truth = state.stats.restore(&batch.inputs.mel[row * size..(row + 1) * size], frames);
+            let truth = speech.vocode(truth, frames, Vec::new()).map_err(|error| synth::usage(&error))?;
+            said.write(&folder.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
+            truth.write(&folder.join(format!("{id}.true.wav"))).map_err(|error| cannot(&error))?;
+            texts += &format!("{id}|{}\n", held_out.corpus.text(clip).unwrap_or_default());
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    std::fs::write(folder.join("texts.csv"), texts).map_err(|error| cannot(&error))
+}
+
+pub(crate) fn report(evaluation: &Evaluation, messages: &Messages) -> String {
+    let mut text = messages.with("evaluate-title", &[("clips", &evaluation.clips), ("step", &evaluation.step)]);
+    text.push('\n');
+    let mut line = |id: &str, values: &[(&str, &dyn std::fmt::Display)]| {
+        text += &format!("  {}\n", messages.with(id, values));
+    };
+    if let (Some(found), Some(uniform)) = (evaluation.boundary_error_ms_median, evaluation.boundary_error_ms_uniform) {
+        line(
+            "evaluate-boundaries",
+            &[
+                ("found", &format!("{found:.1}")),
+                ("uniform", &format!("{uniform:.1}")),
+                ("count", &evaluation.boundaries),
+            ],
+        );
+    }
+    line("evaluate-length", &[("error", &format!("{:.1}", 100.0 * evaluation.length_error))]);
+    line(
+        "evaluate-mel",
+        &[
+            ("mel", &format!("{:.3}", evaluation.mel_l1)),
+            ("baseline", &format!("{:.3}", evaluation.mel_l1_baseline)),
+            ("share", &format!("{:.1}", 100.0 * evaluation.mel_l1_ratio)),
+        ],
+    );
+    line("evaluate-loss", &[("loss", &format!("{:.4}", evaluation.loss))]);
+    if let Some(wrong) = evaluation.loss_wrong_speaker {
+        line("evaluate-wrong", &[("loss", &format!("{wrong:.4}"))]);
+    }
+    for note in &evaluation.notes {
+        line("evaluate-note", &[("note", note)]);
+    }
+    let worst: Vec<&str> = evaluation.worst.iter().take(5).map(|clip| clip.id.as_str()).collect();
+    line("evaluate-worst", &[("clips", &worst.join(", "))]);
+    text
+}

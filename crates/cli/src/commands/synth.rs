@@ -1,0 +1,114 @@
+//! `tandem synth`: say a text with a trained voice.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tandem_model::{Device, HostReference, SpeakSettings};
+use tandem_observe::spectrogram_png;
+use tandem_text::Tokenizer;
+use tandem_train::{RunFolder, Said, Speech, SpeechError, State, checkpoint};
+
+use crate::args::{SynthArgs, TextLanguage};
+use crate::failure::{FAILED, Failure};
+use crate::messages::Messages;
+use crate::ui::output::{Output, print};
+
+pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> {
+    // Paths that cannot be written are found before the work.
+    let mut output = Output::create_for(&args.output, messages)?;
+    let picture = args.picture.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let (speech, state, folder) = open(&args.checkpoint)?;
+    let ids = encode(&state, &args.text, args.language)?;
+    let reference = find_speaker(&speech, &folder, args.speaker.as_deref(), messages)?;
+    let settings = SpeakSettings {
+        steps: args.steps as usize,
+        temperature: args.temperature as f32,
+        speed: args.speed as f32,
+        seed: args.seed,
+    };
+    let said = speech.say(&ids, reference.as_ref(), settings).map_err(|error| usage(&error))?;
+    let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
+    tandem_audio::write_wav(&said.samples, said.rate, &mut output.writer()).map_err(failed)?;
+    let path = output.finish().map_err(failed)?;
+    if let Some(mut picture) = picture {
+        std::io::Write::write_all(&mut picture.writer(), &draw(&said)).map_err(failed)?;
+        picture.finish().map_err(failed)?;
+    }
+    let seconds = said.samples.len() as f64 / f64::from(said.rate);
+    if args.json {
+        let object = json!({"path": path, "seconds": seconds, "frames": said.frames, "durations": said.durations,
+            "step": state.step, "checkpoint": folder});
+        return print(&format!("{object}\n"));
+    }
+    let line = messages.with(
+        "synth-done",
+        &[("path", &path.display()), ("seconds", &format!("{seconds:.2}")), ("step", &state.step)],
+    );
+    print(&format!("{line}\n"))
+}
+
+/// The voice of a run or a checkpoint, and the checkpoint's folder.
+pub(crate) fn open(path: &Path) -> Result<(Speech, State, PathBuf), Failure> {
+    let folder = checkpoint::find(path).map_err(|error| Failure::usage(error.to_string()))?;
+    let (speech, state) = Speech::open(&folder, &Device::flex()).map_err(|error| usage(&error))?;
+    Ok((speech, state, folder))
+}
+
+pub(crate) fn usage(error: &SpeechError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+pub(crate) fn encode(state: &State, text: &str, language: Option<TextLanguage>) -> Result<Vec<i32>, Failure> {
+    let tokenizer =
+        Tokenizer::from_json(&state.vocabulary).map_err(|error| Failure::new(FAILED, error.to_string()))?;
+    Speech::encode(&tokenizer, text, language.map(TextLanguage::language)).map_err(|error| usage(&error))
+}
+
+/// The run that a checkpoint belongs to.
+pub(crate) fn run_of(checkpoint: &Path) -> RunFolder {
+    let full = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
+    RunFolder::new(full.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned())
+}
+
+/// A file is listened to; anything else is the name of a speaker.
+fn find_speaker(
+    speech: &Speech,
+    checkpoint: &Path,
+    asked: Option<&str>,
+    messages: &Messages,
+) -> Result<Option<HostReference>, Failure> {
+    match asked {
+        Some(_) if !speech.has_speakers() => Err(usage(&SpeechError::OneVoice)),
+        None if !speech.has_speakers() => Ok(None),
+        Some(file) if Path::new(file).exists() || looks_like_a_file(file) => {
+            speech.reference(Path::new(file)).map(Some).map_err(|error| usage(&error))
+        }
+        name => {
+            let voices = run_of(checkpoint).voices_path();
+            let (found, reference) = speech.named(&voices, name).map_err(|error| usage(&error))?;
+            if name.is_none() {
+                eprintln!("{}", messages.with("synth-first-speaker", &[("name", &found)]));
+            }
+            Ok(Some(reference))
+        }
+    }
+}
+
+fn looks_like_a_file(name: &str) -> bool {
+    let endings = [".wav", ".flac", ".mp3", ".ogg"];
+    name.contains(std::path::MAIN_SEPARATOR) || endings.iter().any(|ending| name.to_lowercase().ends_with(ending))
+}
+
+/// The spectrogram, with lines between the characters.
+pub(crate) fn draw(said: &Said) -> Vec<u8> {
+    spectrogram_png(&said.mel, said.frames, &starts(&said.durations), 4)
+}
+
+/// The frames at which characters start.
+pub(crate) fn starts(durations: &[u32]) -> Vec<usize> {
+    let ends = durations.iter().scan(0usize, |sum, &frames| {
+        *sum += frames as usize;
+        Some(*sum)
+    });
+    ends.collect()
+}
