@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::tensor::{Int, Tensor, activation};
+use burn::tensor::{Int, Tensor};
 use rayon::prelude::*;
 
 use crate::config::ModelConfig;
+use crate::kernels::gelu;
 use crate::nn::{Conv1d, Embedding, Init, Linear};
 
 /// Predicts the mean sound of each token from the token, its two neighbours and the voice: nothing more. An encoder
@@ -41,7 +42,7 @@ impl MeanPredictor {
     pub(crate) fn forward(&self, ids: Tensor<2, Int>, mask: Tensor<3>, style: Tensor<2>) -> Tensor<3> {
         let x = crate::kernels::embedding(self.embedding.weight.val(), ids) * mask;
         let style = self.style.forward(style).unsqueeze_dim::<3>(1);
-        self.output.forward(activation::gelu(self.conv.forward(x) + style))
+        self.output.forward(gelu(self.conv.forward(x) + style))
     }
 }
 

@@ -1,9 +1,10 @@
 //! From noise to a mel spectrogram: the velocity of a flow that is conditioned on text, durations and voice.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, TensorData, activation};
+use burn::tensor::{Tensor, TensorData};
 
 use crate::config::ModelConfig;
+use crate::kernels::{gelu, linear_add, modulated_norm};
 use crate::nn::{DepthwiseConv1d, FeedForward, Init, LayerNorm, Linear};
 
 const TAPS: usize = 7;
@@ -78,13 +79,14 @@ impl Decoder {
     }
 
     /// The velocity at `state` `[rows, frames, n_mels]`. `mean` has the same shape; `text` is `[rows, positions, width]`
-    /// with one position for each group of frames, as is `mask` `[rows, positions, 1]`; `times` is `[rows, 1]`.
+    /// with one position for each group of frames; `lengths` are the positions of each row that count; `times` is
+    /// `[rows, 1]`. What comes out beyond the lengths means nothing.
     pub(crate) fn forward(
         &self,
         state: Tensor<3>,
         mean: Tensor<3>,
         text: Tensor<3>,
-        mask: Tensor<3>,
+        lengths: &[usize],
         times: Tensor<2>,
         style: Tensor<2>,
     ) -> Tensor<3> {
@@ -92,10 +94,11 @@ impl Decoder {
         let positions = frames / self.group;
         let grouped = |x: Tensor<3>| -> Tensor<3> { x.reshape([rows, positions, self.group * n_mels]) };
         let condition = self.condition.forward(times, style);
-        let mut x = (self.input.forward(Tensor::cat(vec![grouped(state), grouped(mean)], 2)) + text) * mask.clone();
+        let inputs = Tensor::cat(vec![grouped(state), grouped(mean)], 2);
+        let mut x = linear_add(inputs, self.input.weight.val(), self.input.bias.val(), text);
         for (n, block) in self.blocks.iter().enumerate() {
             // Near and far neighbours in turn: a second of context after three blocks.
-            x = block.forward(x, condition.clone(), mask.clone(), 1 << (n % 3));
+            x = block.forward(x, condition.clone(), lengths, 1 << (n % 3));
         }
         self.output.forward(self.norm.forward(x)).reshape([rows, frames, n_mels])
     }
@@ -108,18 +111,18 @@ impl Condition {
         let frequencies: Vec<f32> = (0..half).map(|n| 1000f32.powf(n as f32 / (half - 1) as f32)).collect();
         let angles = times.matmul(Tensor::from_data(TensorData::new(frequencies, [1, half]), &device));
         let waves = Tensor::cat(vec![angles.clone().sin(), angles.cos()], 1);
-        let x = activation::gelu(self.time.forward(waves) + self.style.forward(style));
-        activation::gelu(self.output.forward(x))
+        let x = gelu(self.time.forward(waves) + self.style.forward(style));
+        gelu(self.output.forward(x))
     }
 }
 
 impl DecoderBlock {
-    fn forward(&self, x: Tensor<3>, condition: Tensor<2>, mask: Tensor<3>, dilation: usize) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, condition: Tensor<2>, lengths: &[usize], dilation: usize) -> Tensor<3> {
         let [_, _, width] = x.dims();
-        let modulation = self.modulation.forward(condition).unsqueeze_dim::<3>(1);
-        let (scale, shift) = (modulation.clone().narrow(2, 0, width), modulation.narrow(2, width, width));
-        let y = self.norm.forward(self.conv.forward(x.clone(), dilation));
-        let y = y * (scale + 1.0) + shift;
-        (x + self.feed_forward.forward(y)) * mask
+        let modulation = self.modulation.forward(condition);
+        let (scale, shift) = (modulation.clone().narrow(1, 0, width), modulation.narrow(1, width, width));
+        let y = self.conv.forward(x.clone(), dilation, lengths);
+        let y = modulated_norm(y, self.norm.weight.val(), self.norm.bias.val(), scale, shift);
+        self.feed_forward.forward_add(y, x)
     }
 }

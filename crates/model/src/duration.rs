@@ -1,9 +1,10 @@
 //! How long each token is, from the features of the text.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 
 use crate::config::ModelConfig;
+use crate::kernels::gelu;
 use crate::nn::{Conv1d, Init, LayerNorm, Linear};
 
 /// Predicts the logarithm of each token's number of frames.
@@ -40,8 +41,8 @@ impl DurationPredictor {
     pub(crate) fn forward(&self, features: Tensor<3>, style: Tensor<2>, mask: Tensor<3>) -> Tensor<3> {
         let style = self.style.forward(style).unsqueeze_dim::<3>(1);
         let x = (features + style) * mask.clone();
-        let x = self.first_norm.forward(activation::gelu(self.first.forward(x))) * mask.clone();
-        let x = self.second_norm.forward(activation::gelu(self.second.forward(x))) * mask.clone();
+        let x = self.first_norm.forward(gelu(self.first.forward(x))) * mask.clone();
+        let x = self.second_norm.forward(gelu(self.second.forward(x))) * mask.clone();
         // Most characters last a handful of frames: start there.
         (self.output.forward(x) + 1.6) * mask
     }

@@ -6,6 +6,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use tandem_flow::Random;
 
+use crate::kernels::gelu;
+
 /// Where initial values come from.
 #[derive(Clone, Debug)]
 pub(crate) struct Init<'a> {
@@ -156,8 +158,9 @@ impl DepthwiseConv1d {
         DepthwiseConv1d { weight, bias: init.constant([channels], 0.0) }
     }
 
-    pub(crate) fn forward(&self, x: Tensor<3>, dilation: usize) -> Tensor<3> {
-        crate::kernels::depthwise_conv(x, self.weight.val(), self.bias.val(), dilation)
+    /// Positions beyond a row's length count as 0.
+    pub(crate) fn forward(&self, x: Tensor<3>, dilation: usize, lengths: &[usize]) -> Tensor<3> {
+        crate::kernels::depthwise_conv(x, self.weight.val(), self.bias.val(), dilation, lengths)
     }
 }
 
@@ -275,7 +278,9 @@ impl FeedForward {
         }
     }
 
-    pub(crate) fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        self.down.forward(activation::gelu(self.up.forward(x)))
+    /// Its result is added to `residual`.
+    pub(crate) fn forward_add(&self, x: Tensor<3>, residual: Tensor<3>) -> Tensor<3> {
+        let hidden = gelu(self.up.forward(x));
+        crate::kernels::linear_add(hidden, self.down.weight.val(), self.down.bias.val(), residual)
     }
 }

@@ -1,10 +1,11 @@
 //! Who speaks: reference audio condensed to a few latents, or one voice that is learned.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 
 use crate::config::ModelConfig;
 use crate::inputs::{ReferenceInputs, attention_bias};
+use crate::kernels::gelu;
 use crate::nn::{Attention, Conv1d, FeedForward, Init, LayerNorm, Linear};
 
 /// Makes the voice that everything else is conditioned on.
@@ -110,8 +111,8 @@ impl Resampler {
         let [rows, _, _] = reference.mel.dims();
         let [latents, width] = self.latents.dims();
         let device = reference.mel.device();
-        let half = activation::gelu(self.first.forward_half(reference.mel.clone()));
-        let audio = activation::gelu(self.second.forward_half(half));
+        let half = gelu(self.first.forward_half(reference.mel.clone()));
+        let audio = gelu(self.second.forward_half(half));
         let heard = audio.dims()[1];
         let lengths: Vec<usize> = reference.lengths.iter().map(|length| length.div_ceil(4).min(heard)).collect();
         let bias = attention_bias(latents, &lengths, heard, &device);
@@ -120,7 +121,7 @@ impl Resampler {
             let query = block.query_norm.forward(x.clone());
             let context = Tensor::cat(vec![query.clone(), block.context_norm.forward(audio.clone())], 1);
             x = x + block.attention.forward(query, context, bias.clone(), None);
-            x = x.clone() + block.feed_forward.forward(block.feed_forward_norm.forward(x));
+            x = block.feed_forward.forward_add(block.feed_forward_norm.forward(x.clone()), x);
         }
         self.norm.forward(x)
     }

@@ -1,10 +1,11 @@
 //! Text to features: embedding, convolutions, transformer blocks with rotary positions.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 
 use crate::config::TextConfig;
 use crate::inputs::{TextInputs, attention_bias};
+use crate::kernels::gelu;
 use crate::nn::{Attention, Conv1d, Embedding, FeedForward, Init, LayerNorm, Rotary};
 
 /// Reads a text in the voice that the prefix describes.
@@ -56,7 +57,7 @@ impl Block {
     fn forward(&self, x: Tensor<3>, bias: Tensor<4>, rotary: &Rotary) -> Tensor<3> {
         let y = self.attention_norm.forward(x.clone());
         let x = x + self.attention.forward(y.clone(), y, bias, Some(rotary));
-        x.clone() + self.feed_forward.forward(self.feed_forward_norm.forward(x))
+        self.feed_forward.forward_add(self.feed_forward_norm.forward(x.clone()), x)
     }
 }
 
@@ -85,7 +86,7 @@ impl TextEncoder {
         let device = prefix.device();
         let mut x = crate::kernels::embedding(self.embedding.weight.val(), text.ids.clone()) * text.mask.clone();
         for layer in &self.prenet {
-            let y = activation::gelu(layer.conv.forward(layer.norm.forward(x.clone()) * text.mask.clone()));
+            let y = gelu(layer.conv.forward(layer.norm.forward(x.clone()) * text.mask.clone()));
             x = (x + y) * text.mask.clone();
         }
         let bias = attention_bias(latents, &text.lengths, tokens, &device);

@@ -7,7 +7,7 @@ use crate::aligner::{MeanPredictor, align, token_of_position};
 use crate::config::ModelConfig;
 use crate::decoder::Decoder;
 use crate::duration::DurationPredictor;
-use crate::inputs::{Inputs, ReferenceInputs, TextInputs, mask};
+use crate::inputs::{Inputs, ReferenceInputs, TextInputs};
 use crate::nn::{Init, Linear};
 use crate::speaker::{Speaker, VoiceVectors};
 use crate::text_encoder::TextEncoder;
@@ -174,9 +174,7 @@ impl Voice {
         let state = inputs.noise.clone() * (times.clone().mul_scalar(SIGMA - 1.0) + 1.0) + sound.mel.clone() * times;
         let wanted = sound.mel.clone() - inputs.noise.clone().mul_scalar(1.0 - SIGMA);
         let lengths: Vec<usize> = sound.lengths.iter().map(|length| length.div_ceil(self.group)).collect();
-        let position_mask = mask(&lengths, positions, &device);
-        let velocity =
-            self.decoder.forward(state, mean, text, position_mask, inputs.times.clone(), voice.style.clone());
+        let velocity = self.decoder.forward(state, mean, text, &lengths, inputs.times.clone(), voice.style.clone());
         let flow_loss =
             masked_square(velocity - wanted, sound.mask.clone()).div_scalar((totals.frames * n_mels) as f64);
 
@@ -219,8 +217,6 @@ impl Voice {
         let [_, decoder_width] = text.dims();
         let text = text.reshape([rows, positions, decoder_width]);
         let position_lengths: Vec<usize> = lengths.iter().map(|length| length.div_ceil(self.group)).collect();
-        let position_mask = mask(&position_lengths, positions, &device);
-
         let mut noise = vec![0.0; rows * frames * n_mels];
         for (row, noise) in noise.chunks_mut(frames * n_mels).enumerate() {
             tandem_flow::Random::at(&[settings.seed, row as u64]).fill_normal(noise);
@@ -234,7 +230,7 @@ impl Voice {
                 state.clone(),
                 mean.clone(),
                 text.clone(),
-                position_mask.clone(),
+                &position_lengths,
                 times,
                 voice.style.clone(),
             );

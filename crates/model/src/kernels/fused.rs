@@ -1,0 +1,438 @@
+//! The fused operations as operations of Burn's CPU back end, with their gradients.
+//!
+//! Each keeps what it needs for its gradient in the checkpointer, and the cheap ones (bends and norms) can be computed
+//! again: gradient checkpointing then drops their results.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, backend_extension};
+use burn::tensor::TensorData;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::retro_forward::RetroForward;
+use burn_autodiff::checkpoint::state::BackwardStates;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::{Autodiff, NodeId};
+use burn_flex::FlexTensor;
+
+use super::cpu::{self, Depthwise, Modulation};
+
+/// Operations that Burn does not have in one piece.
+#[allow(unreachable_pub)] // the macro writes it so
+#[backend_extension(Flex, Autodiff)]
+pub trait FusedOps: Backend {
+    /// `x Wᵀ + b`.
+    fn fused_dense(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `residual + x Wᵀ + b`.
+    fn fused_dense_add(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// The bend of GELU, in its usual approximation.
+    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Normalises the last dimension.
+    fn fused_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Normalises the last dimension of `[batch, time, channels]`, then scales and shifts by `[batch, channels]`.
+    fn fused_modulated_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// A convolution over time of each channel by itself; positions beyond a row's length count as 0.
+    fn fused_depthwise(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        dilation: usize,
+        lengths: Vec<usize>,
+    ) -> FloatTensor<Self>;
+}
+
+/// The values of a tensor, one after the other.
+struct Values(FlexTensor);
+
+impl Values {
+    fn of(tensor: &FlexTensor) -> Values {
+        let contiguous = tensor.as_slice::<f32>().is_some();
+        Values(if contiguous { tensor.clone() } else { tensor.to_contiguous() })
+    }
+}
+
+impl std::ops::Deref for Values {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.0.as_slice::<f32>().expect("single precision, one after the other")
+    }
+}
+
+fn tensor(values: Vec<f32>, shape: &[usize]) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(values, shape.to_vec()))
+}
+
+fn shape_of(tensor: &FlexTensor) -> Vec<usize> {
+    tensor.layout().shape().to_vec()
+}
+
+fn like(values: Vec<f32>, other: &FlexTensor) -> FlexTensor {
+    tensor(values, &shape_of(other))
+}
+
+fn dense(x: &FlexTensor, weight: &FlexTensor, bias: &FlexTensor, residual: Option<&FlexTensor>) -> FlexTensor {
+    let residual = residual.map(Values::of);
+    let y = cpu::dense(&Values::of(x), &Values::of(weight), &Values::of(bias), residual.as_deref());
+    let mut shape = shape_of(x);
+    if let Some(last) = shape.last_mut() {
+        *last = shape_of(bias)[0];
+    }
+    tensor(y, &shape)
+}
+
+fn modulated(
+    x: &FlexTensor,
+    weight: &FlexTensor,
+    bias: &FlexTensor,
+    scale: &FlexTensor,
+    shift: &FlexTensor,
+) -> FlexTensor {
+    let (scale, shift) = (Values::of(scale), Values::of(shift));
+    let modulation = Modulation { scale: &scale, shift: &shift, time: shape_of(x)[1] };
+    like(cpu::norm(&Values::of(x), &Values::of(weight), &Values::of(bias), Some(modulation)), x)
+}
+
+fn depthwise_shape<'a>(x: &FlexTensor, weight: &FlexTensor, dilation: usize, lengths: &'a [usize]) -> Depthwise<'a> {
+    let (x, weight) = (shape_of(x), shape_of(weight));
+    Depthwise { time: x[1], channels: x[2], taps: weight[0], dilation, lengths }
+}
+
+impl FusedOps for Flex {
+    fn fused_dense(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+        dense(&x, &weight, &bias, None)
+    }
+
+    fn fused_dense_add(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, residual: FlexTensor) -> FlexTensor {
+        dense(&x, &weight, &bias, Some(&residual))
+    }
+
+    fn fused_gelu(x: FlexTensor) -> FlexTensor {
+        like(cpu::gelu(&Values::of(&x)), &x)
+    }
+
+    fn fused_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+        like(cpu::norm(&Values::of(&x), &Values::of(&weight), &Values::of(&bias), None), &x)
+    }
+
+    fn fused_modulated_norm(
+        x: FlexTensor,
+        weight: FlexTensor,
+        bias: FlexTensor,
+        scale: FlexTensor,
+        shift: FlexTensor,
+    ) -> FlexTensor {
+        modulated(&x, &weight, &bias, &scale, &shift)
+    }
+
+    fn fused_depthwise(
+        x: FlexTensor,
+        weight: FlexTensor,
+        bias: FlexTensor,
+        dilation: usize,
+        lengths: Vec<usize>,
+    ) -> FlexTensor {
+        let shape = depthwise_shape(&x, &weight, dilation, &lengths);
+        like(shape.forward(&Values::of(&x), &Values::of(&weight), &Values::of(&bias)), &x)
+    }
+}
+
+#[derive(Debug)]
+struct Dense;
+
+impl Backward<Flex, 3> for Dense {
+    type State = (NodeId, NodeId);
+
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        dense_backward(ops.state, &ops.node_grad(grads), ops.parents.map(|parent| parent.map(|node| node.id)), grads, checkpointer);
+    }
+}
+
+#[derive(Debug)]
+struct DenseAdd;
+
+impl Backward<Flex, 4> for DenseAdd {
+    type State = (NodeId, NodeId);
+
+    fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let [x, weight, bias, residual] = ops.parents.map(|parent| parent.map(|node| node.id));
+        dense_backward(ops.state, &grad, [x, weight, bias], grads, checkpointer);
+        if let Some(residual) = residual {
+            grads.register::<Flex>(residual, grad);
+        }
+    }
+}
+
+fn dense_backward(
+    (x, weight): (NodeId, NodeId),
+    grad: &FlexTensor,
+    parents: [Option<NodeId>; 3],
+    grads: &mut Gradients,
+    checkpointer: &mut Checkpointer,
+) {
+    let x: FlexTensor = checkpointer.retrieve_node_output(x);
+    let weight: FlexTensor = checkpointer.retrieve_node_output(weight);
+    let output = shape_of(&weight)[0];
+    let (grad_x, grad_weight, grad_bias) =
+        cpu::dense_backward(&Values::of(&x), &Values::of(&weight), &Values::of(grad), output);
+    let found = [like(grad_x, &x), like(grad_weight, &weight), tensor(grad_bias, &[output])];
+    register(parents, found, grads);
+}
+
+fn register<const N: usize>(parents: [Option<NodeId>; N], found: [FlexTensor; N], grads: &mut Gradients) {
+    for (parent, found) in parents.into_iter().zip(found) {
+        if let Some(parent) = parent {
+            grads.register::<Flex>(parent, found);
+        }
+    }
+}
+
+/// Takes the gradient of an operation's result.
+trait NodeGrad {
+    fn node_grad(&self, grads: &mut Gradients) -> FlexTensor;
+}
+
+impl<S, const N: usize> NodeGrad for Ops<S, N> {
+    fn node_grad(&self, grads: &mut Gradients) -> FlexTensor {
+        grads.consume::<Flex>(&self.node)
+    }
+}
+
+#[derive(Debug)]
+struct Gelu;
+
+#[derive(Debug)]
+struct RetroGelu(NodeId);
+
+impl RetroForward for RetroGelu {
+    fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
+        let x: FlexTensor = states.get_state(&self.0);
+        states.save(out_node, Flex::fused_gelu(x));
+    }
+}
+
+impl Backward<Flex, 1> for Gelu {
+    type State = NodeId;
+
+    fn backward(self, ops: Ops<NodeId, 1>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let x: FlexTensor = checkpointer.retrieve_node_output(ops.state);
+        let found = like(cpu::gelu_backward(&Values::of(&x), &Values::of(&grad)), &x);
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), [found], grads);
+    }
+}
+
+#[derive(Debug)]
+struct Norm;
+
+#[derive(Debug)]
+struct RetroNorm([NodeId; 3]);
+
+impl RetroForward for RetroNorm {
+    fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
+        let [x, weight, bias] = self.0.map(|id| states.get_state::<FlexTensor>(&id));
+        states.save(out_node, Flex::fused_norm(x, weight, bias));
+    }
+}
+
+impl Backward<Flex, 3> for Norm {
+    type State = [NodeId; 3];
+
+    fn backward(self, ops: Ops<[NodeId; 3], 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let [x, weight, bias] = ops.state.map(|id| checkpointer.retrieve_node_output::<FlexTensor>(id));
+        let found =
+            cpu::norm_backward(&Values::of(&x), &Values::of(&weight), &Values::of(&bias), None, &Values::of(&grad));
+        let found = [like(found.x, &x), like(found.weight, &weight), like(found.bias, &bias)];
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), found, grads);
+    }
+}
+
+#[derive(Debug)]
+struct ModulatedNorm;
+
+#[derive(Debug)]
+struct RetroModulatedNorm([NodeId; 5]);
+
+impl RetroForward for RetroModulatedNorm {
+    fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
+        let [x, weight, bias, scale, shift] = self.0.map(|id| states.get_state::<FlexTensor>(&id));
+        states.save(out_node, modulated(&x, &weight, &bias, &scale, &shift));
+    }
+}
+
+impl Backward<Flex, 5> for ModulatedNorm {
+    type State = [NodeId; 5];
+
+    fn backward(self, ops: Ops<[NodeId; 5], 5>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let [x, weight, bias, scale, shift] = ops.state.map(|id| checkpointer.retrieve_node_output::<FlexTensor>(id));
+        let (scale_values, shift_values) = (Values::of(&scale), Values::of(&shift));
+        let modulation = Modulation { scale: &scale_values, shift: &shift_values, time: shape_of(&x)[1] };
+        let found = cpu::norm_backward(
+            &Values::of(&x),
+            &Values::of(&weight),
+            &Values::of(&bias),
+            Some(modulation),
+            &Values::of(&grad),
+        );
+        let found = [
+            like(found.x, &x),
+            like(found.weight, &weight),
+            like(found.bias, &bias),
+            like(found.scale, &scale),
+            like(found.shift, &shift),
+        ];
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), found, grads);
+    }
+}
+
+#[derive(Debug)]
+struct DepthwiseConv;
+
+impl Backward<Flex, 3> for DepthwiseConv {
+    type State = (NodeId, NodeId, usize, Vec<usize>);
+
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let (x, weight, dilation, lengths) = ops.state;
+        let x: FlexTensor = checkpointer.retrieve_node_output(x);
+        let weight: FlexTensor = checkpointer.retrieve_node_output(weight);
+        let shape = depthwise_shape(&x, &weight, dilation, &lengths);
+        let (grad_x, grad_weight, grad_bias) =
+            shape.backward(&Values::of(&x), &Values::of(&weight), &Values::of(&grad));
+        let found = [like(grad_x, &x), like(grad_weight, &weight), tensor(grad_bias, &[shape.channels])];
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), found, grads);
+    }
+}
+
+type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
+
+impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
+    fn fused_dense(x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>) -> Tracked<C> {
+        let y = dense(x.primitive(), weight.primitive(), bias.primitive(), None);
+        match Dense.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = (prep.checkpoint(&x), prep.checkpoint(&weight));
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_dense_add(x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>, residual: Tracked<C>) -> Tracked<C> {
+        let y = dense(x.primitive(), weight.primitive(), bias.primitive(), Some(residual.primitive()));
+        let nodes = [x.node(), weight.node(), bias.node(), residual.node()];
+        match DenseAdd.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = (prep.checkpoint(&x), prep.checkpoint(&weight));
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_gelu(x: Tracked<C>) -> Tracked<C> {
+        let y = Flex::fused_gelu(x.primitive().clone());
+        let prepared = Gelu.prepare::<C>([x.node()]).memory_bound().retro_forward(RetroGelu(x.id()));
+        match prepared.parents([&x]).stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = prep.checkpoint(&x);
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_norm(x: Tracked<C>, weight: Tracked<C>, bias: Tracked<C>) -> Tracked<C> {
+        let y = Flex::fused_norm(x.primitive().clone(), weight.primitive().clone(), bias.primitive().clone());
+        let inputs = [&x, &weight, &bias];
+        let prepared = Norm.prepare::<C>(inputs.map(|input| input.node())).memory_bound();
+        match prepared.retro_forward(RetroNorm(inputs.map(|input| input.id()))).parents(inputs).stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = inputs.map(|input| prep.checkpoint(input));
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_modulated_norm(
+        x: Tracked<C>,
+        weight: Tracked<C>,
+        bias: Tracked<C>,
+        scale: Tracked<C>,
+        shift: Tracked<C>,
+    ) -> Tracked<C> {
+        let inputs = [&x, &weight, &bias, &scale, &shift];
+        let [a, b, c, d, e] = inputs.map(|input| input.primitive());
+        let y = modulated(a, b, c, d, e);
+        let prepared = ModulatedNorm.prepare::<C>(inputs.map(|input| input.node())).memory_bound();
+        match prepared.retro_forward(RetroModulatedNorm(inputs.map(|input| input.id()))).parents(inputs).stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = inputs.map(|input| prep.checkpoint(input));
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_depthwise(
+        x: Tracked<C>,
+        weight: Tracked<C>,
+        bias: Tracked<C>,
+        dilation: usize,
+        lengths: Vec<usize>,
+    ) -> Tracked<C> {
+        let (a, b, c) = (x.primitive().clone(), weight.primitive().clone(), bias.primitive().clone());
+        let y = Flex::fused_depthwise(a, b, c, dilation, lengths.clone());
+        match DepthwiseConv.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = (prep.checkpoint(&x), prep.checkpoint(&weight), dilation, lengths);
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}
+
+/// One step of AdamW on tensors that are nobody else's; see [`super::adam_update`].
+pub(super) fn adam(
+    mut value: FlexTensor,
+    grad: &FlexTensor,
+    mut mean: FlexTensor,
+    mut square: FlexTensor,
+    norm: &FlexTensor,
+    settings: &super::Adam,
+) -> (FlexTensor, FlexTensor, FlexTensor) {
+    let norm = Values::of(norm)[0];
+    if norm.is_finite() {
+        let factor = settings.clip / norm.max(settings.clip);
+        // storage_mut copies when somebody else holds the tensor.
+        let (value, mean, square) = (value.storage_mut::<f32>(), mean.storage_mut::<f32>(), square.storage_mut::<f32>());
+        cpu::adam(value, &Values::of(grad), mean, square, factor, settings);
+    }
+    (value, mean, square)
+}
+
+/// The sum of squares, as a tensor of one value.
+pub(super) fn square_sum(x: &FlexTensor) -> FlexTensor {
+    tensor(vec![cpu::square_sum(&Values::of(x))], &[1])
+}
