@@ -4,8 +4,12 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::config::ModelConfig;
+use crate::inputs::{TextInputs, dropout};
 use crate::kernels::gelu;
 use crate::nn::{Conv1d, Init, LayerNorm, Linear};
+
+/// Share of what is dropped while learning.
+const DROPPED: f32 = 0.3;
 
 /// Predicts the logarithm of each token's number of frames.
 #[derive(Module, Debug)]
@@ -37,11 +41,29 @@ impl DurationPredictor {
         }
     }
 
-    /// `[rows, tokens, 1]`.
-    pub(crate) fn forward(&self, features: Tensor<3>, style: Tensor<2>, mask: Tensor<3>) -> Tensor<3> {
+    /// `[rows, tokens, 1]`. With `seeds`, of each row, it learns: a part of what it sees is dropped, or it would know
+    /// by heart how long the sounds of each clip are.
+    pub(crate) fn forward(
+        &self,
+        features: Tensor<3>,
+        style: Tensor<2>,
+        text: &TextInputs,
+        seeds: Option<&[u64]>,
+    ) -> Tensor<3> {
+        let mask = text.mask.clone();
+        let drop = |x: Tensor<3>, place: u64| -> Tensor<3> {
+            let [_, time, channels] = x.dims();
+            match seeds {
+                Some(seeds) => {
+                    let kept = dropout(seeds, place, &text.lengths, [time, channels], DROPPED, &x.device());
+                    x * kept
+                }
+                None => x,
+            }
+        };
         let style = self.style.forward(style).unsqueeze_dim::<3>(1);
-        let x = (features + style) * mask.clone();
-        let x = self.first_norm.forward(gelu(self.first.forward(x))) * mask.clone();
+        let x = drop((features + style) * mask.clone(), 0);
+        let x = drop(self.first_norm.forward(gelu(self.first.forward(x))) * mask.clone(), 1);
         let x = self.second_norm.forward(gelu(self.second.forward(x))) * mask.clone();
         // Most characters last a handful of frames: start there.
         (self.output.forward(x) + 1.6) * mask

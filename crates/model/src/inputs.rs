@@ -1,6 +1,7 @@
 //! A batch as the model wants it: made on the host, then put on the model's device.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use tandem_flow::Random;
 
 /// A number that no softmax lets through, yet far from overflow.
 const NEVER: f32 = -1e9;
@@ -28,6 +29,8 @@ pub struct HostInputs {
     pub noise: Vec<f32>,
     /// The moment of the flow that each row is trained on, 0 to 1.
     pub times: Vec<f32>,
+    /// What else is random about each row.
+    pub seeds: Vec<u64>,
     /// Another crop of the same speaker, for each row.
     pub reference: Option<HostReference>,
 }
@@ -54,6 +57,8 @@ pub struct Inputs {
     pub noise: Tensor<3>,
     /// `[rows, 1]`.
     pub times: Tensor<2>,
+    /// What else is random about each row.
+    pub seeds: Vec<u64>,
     /// Another crop of the same speaker.
     pub reference: Option<ReferenceInputs>,
 }
@@ -102,6 +107,7 @@ impl HostInputs {
             },
             noise: Tensor::from_data(TensorData::new(self.noise, sound), device),
             times: Tensor::from_data(TensorData::new(self.times, [self.rows, 1]), device),
+            seeds: self.seeds,
             reference: self.reference.map(|reference| reference.upload(self.rows, self.n_mels, device)),
         }
     }
@@ -120,6 +126,7 @@ impl HostInputs {
             mel_lengths: self.mel_lengths[rows.clone()].to_vec(),
             noise: self.noise[rows.start * sound..rows.end * sound].to_vec(),
             times: self.times[rows.clone()].to_vec(),
+            seeds: self.seeds[rows.clone()].to_vec(),
             reference: self.reference.as_ref().map(|reference| {
                 let size = reference.frames * self.n_mels;
                 HostReference {
@@ -168,4 +175,25 @@ pub(crate) fn attention_bias(always: usize, lengths: &[usize], time: usize, devi
 
 fn per_position(lengths: &[usize], time: usize, value: impl Fn(bool) -> f32) -> Vec<f32> {
     lengths.iter().flat_map(|&length| (0..time).map(move |at| at < length)).map(value).collect()
+}
+
+/// Keeps most values and drops the others, `[rows, time, channels]`: drawn on the host by row, so that it is the same on
+/// every device and however a batch is split. A row draws as much as it is long.
+pub(crate) fn dropout(
+    seeds: &[u64],
+    place: u64,
+    lengths: &[usize],
+    [time, channels]: [usize; 2],
+    share: f32,
+    device: &Device,
+) -> Tensor<3> {
+    let mut values = vec![0.0; seeds.len() * time * channels];
+    let bound = (f64::from(share) * u64::MAX as f64) as u64;
+    for ((row, &seed), &length) in values.chunks_mut(time * channels).zip(seeds).zip(lengths) {
+        let mut random = Random::at(&[seed, place]);
+        for value in &mut row[..length * channels] {
+            *value = if random.next() < bound { 0.0 } else { 1.0 / (1.0 - share) };
+        }
+    }
+    Tensor::from_data(TensorData::new(values, [seeds.len(), time, channels]), device)
 }

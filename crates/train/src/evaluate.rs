@@ -134,7 +134,7 @@ pub fn evaluate(
 
 fn single_losses(speech: &Speech, inputs: &HostInputs, device: &Device) -> [f64; 3] {
     let totals = Totals::new(&inputs.mel_lengths, &inputs.id_lengths);
-    let (losses, _) = speech.model().losses(&inputs.clone().upload(device), totals, 0.0);
+    let (losses, _) = speech.model().losses(&inputs.clone().upload(device), totals, 0.0, false);
     let values = losses.values().into_data().try_into_vec::<f32>().expect("losses are single precision");
     std::array::from_fn(|n| f64::from(values[n]))
 }

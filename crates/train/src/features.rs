@@ -98,6 +98,7 @@ pub fn prepare(batch: &Batch, stats: &MelStats, seed: u64, group: usize) -> Prep
     let mut mel = vec![0.0; rows * size];
     let mut noise = vec![0.0; rows * size];
     let mut times = vec![0.0; rows];
+    let mut seeds = vec![0; rows];
     for (row, &clip) in batch.clips.iter().enumerate() {
         let from = &batch.mel[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames];
         stats.normalise(from, batch.frames, batch.mel_lengths[row], &mut mel[row * size..(row + 1) * size]);
@@ -106,6 +107,7 @@ pub fn prepare(batch: &Batch, stats: &MelStats, seed: u64, group: usize) -> Prep
         let own = batch.mel_lengths[row] * n_mels;
         Random::at(&[place[0], place[1], place[2], 2]).fill_normal(&mut noise[row * size..row * size + own]);
         times[row] = Random::at(&[place[0], place[1], place[2], 3]).unit() as f32;
+        seeds[row] = Random::at(&[place[0], place[1], place[2], 4]).next();
     }
     let reference = batch.reference.as_ref().map(|reference| {
         let size = reference.frames * n_mels;
@@ -131,6 +133,7 @@ pub fn prepare(batch: &Batch, stats: &MelStats, seed: u64, group: usize) -> Prep
             mel_lengths: batch.mel_lengths.clone(),
             noise,
             times,
+            seeds,
             reference,
         },
     }

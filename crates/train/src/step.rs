@@ -143,7 +143,7 @@ impl Learner {
         for first in (0..inputs.rows).step_by(rows) {
             let part = inputs.rows(first..(first + rows).min(inputs.rows));
             self.fail_on_purpose(part.rows);
-            let (losses, _) = self.model().losses(&part.upload(&self.device), totals, prior.max(0.0));
+            let (losses, _) = self.model().losses(&part.upload(&self.device), totals, prior.max(0.0), true);
             let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), self.model()), self.model());
             let values = Losses::values(&losses).inner();
             sum = Some(match sum {

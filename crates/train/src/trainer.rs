@@ -614,7 +614,7 @@ pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device) -
     let totals = Totals::new(&frames, &tokens);
     let mut sums = [0f64; 3];
     for batch in batches {
-        let (losses, _) = model.losses(&batch.inputs.clone().upload(device), totals, 0.0);
+        let (losses, _) = model.losses(&batch.inputs.clone().upload(device), totals, 0.0, false);
         let values = Losses::values(&losses).into_data().try_into_vec::<f32>().expect("losses are single precision");
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(value));
     }
