@@ -123,11 +123,11 @@ impl ModelConfig {
         // text: width, convolutions, blocks, heads; speaker: width, blocks, heads, latents; duration; decoder: width,
         // blocks, hidden.
         let (text, speaker, duration_width, decoder) = match size {
-            Size::Smoke => ((96, 2, 2, 2), (64, 1, 2, 32), 96, (160, 6, 320)),
-            Size::Tiny => ((192, 2, 4, 2), (128, 2, 2, 32), 192, (256, 6, 640)),
-            Size::Small => ((384, 3, 6, 6), (256, 2, 4, 32), 256, (448, 8, 1344)),
-            Size::Normal => ((512, 3, 8, 8), (384, 3, 6, 32), 384, (640, 10, 2304)),
-            Size::Big => ((768, 3, 10, 12), (512, 4, 8, 32), 512, (960, 12, 3840)),
+            Size::Smoke => ((96, 2, 2, 2), (64, 1, 2, 32), 96, (128, 6, 256)),
+            Size::Tiny => ((160, 2, 3, 2), (96, 2, 2, 32), 160, (256, 6, 512)),
+            Size::Small => ((288, 3, 5, 4), (192, 2, 4, 32), 256, (416, 8, 1024)),
+            Size::Normal => ((384, 3, 8, 6), (256, 2, 4, 32), 320, (576, 10, 1536)),
+            Size::Big => ((576, 3, 10, 9), (384, 3, 6, 32), 448, (896, 12, 2304)),
         };
         ModelConfig {
             vocabulary,

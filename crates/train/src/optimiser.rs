@@ -61,10 +61,9 @@ impl Grads {
         (!sums.is_empty()).then(|| Tensor::cat(sums, 0).sum())
     }
 
-    /// The values of each, on the host; for tests and reports.
-    pub fn to_host(&self) -> Vec<Option<Vec<f32>>> {
-        let values = |grad: &Tensor<2>| grad.clone().into_data().try_into_vec::<f32>().expect("single precision");
-        self.0.iter().map(|grad| grad.as_ref().map(values)).collect()
+    /// Those of each parameter that has one, by name, for tests and reports.
+    pub fn export(&self, model: &Voice) -> Tensors {
+        named(&self.0, model)
     }
 }
 
@@ -72,6 +71,27 @@ fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
     let shape = tensor.dims();
     let (rows, all) = (if D == 1 { 1 } else { shape[0] }, shape.iter().product::<usize>());
     tensor.reshape([rows, all / rows.max(1)])
+}
+
+/// Matrices in the model's order, as tensors with its names and layouts.
+fn named(matrices: &[Option<Tensor<2>>], model: &Voice) -> Tensors {
+    struct Visitor<'a>(Path, std::slice::Iter<'a, Option<Tensor<2>>>, Tensors);
+    impl ModuleVisitor for Visitor<'_> {
+        fn enter_module(&mut self, name: &str, kind: &str) {
+            self.0.enter(name, kind);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.leave();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let Some(Some(matrix)) = self.1.next() else { return };
+            let values = matrix.clone().into_data().try_into_vec::<f32>().expect("single precision");
+            self.2.insert(self.0.name(), self.0.layout().export(&param.dims(), &values));
+        }
+    }
+    let mut visitor = Visitor(Path::default(), matrices.iter(), Tensors::new());
+    model.visit(&mut visitor);
+    visitor.2
 }
 
 /// AdamW's memory of the gradients.
@@ -109,26 +129,14 @@ impl AdamW {
 
     /// The memory, named after the parameters.
     pub fn export(&self, model: &Voice) -> Tensors {
-        struct Visitor<'a>(Path, std::slice::Iter<'a, Option<(Tensor<2>, Tensor<2>)>>, Tensors);
-        impl ModuleVisitor for Visitor<'_> {
-            fn enter_module(&mut self, name: &str, kind: &str) {
-                self.0.enter(name, kind);
-            }
-            fn exit_module(&mut self, _: &str, _: &str) {
-                self.0.leave();
-            }
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                let Some(Some((mean, square))) = self.1.next() else { return };
-                for (kind, tensor) in [("mean", mean), ("square", square)] {
-                    let values = tensor.clone().into_data().try_into_vec::<f32>().expect("single precision");
-                    let name = format!("{kind}.{}", self.0.name());
-                    self.2.insert(name, self.0.layout().export(&param.dims(), &values));
-                }
-            }
+        let of = |part: fn(&(Tensor<2>, Tensor<2>)) -> &Tensor<2>| -> Vec<Option<Tensor<2>>> {
+            self.moments.iter().map(|moments| moments.as_ref().map(|moments| part(moments).clone())).collect()
+        };
+        let mut tensors = Tensors::new();
+        for (kind, matrices) in [("mean", of(|moments| &moments.0)), ("square", of(|moments| &moments.1))] {
+            tensors.extend(named(&matrices, model).into_iter().map(|(name, t)| (format!("{kind}.{name}"), t)));
         }
-        let mut visitor = Visitor(Path::default(), self.moments.iter(), Tensors::new());
-        model.visit(&mut visitor);
-        visitor.2
+        tensors
     }
 
     /// Takes the memory back.
