@@ -5,3 +5,4 @@ mod data;
 mod licences;
 mod simulate;
 mod support;
+mod train;

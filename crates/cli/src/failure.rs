@@ -13,12 +13,12 @@ pub(crate) const INTERRUPTED: u8 = 130;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     message: String,
-    hint: Option<String>,
+    hints: Vec<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), hint: None }
+        Failure { code, message: message.into(), hints: Vec::new() }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
@@ -26,7 +26,7 @@ impl Failure {
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
-        self.hint = Some(hint.into());
+        self.hints.push(hint.into());
         self
     }
 
@@ -34,7 +34,7 @@ impl Failure {
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let (red, blue, plain) = if colour { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
         let mut text = format!("{red}{}{plain}: {}", messages.get("error"), self.message);
-        if let Some(hint) = &self.hint {
+        for hint in &self.hints {
             text += &format!("\n{blue}{}{plain}: {hint}", messages.get("hint"));
         }
         text

@@ -94,7 +94,7 @@ impl Data {
             language: self.corpus.settings().language.map(|language| language.code().to_owned()),
             clips: self.clips.len(),
             validation_clips: self.validation_clips.len(),
-            speakers: self.corpus.speakers().len(),
+            speakers: self.corpus.speakers().len().max(1),
             hash: format!("{:016x}", hash.digest()),
         }
     }

@@ -179,14 +179,18 @@ impl<G: Iterator<Item = Option<Tensor<2>>>> ModuleMapper for Mapper<'_, G> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (Some(grad), Some(moments)) = (self.grads.next().flatten(), self.moments.next()) else { return param };
         let (id, value, mapper): (ParamId, _, _) = param.consume();
-        let shape = value.dims();
+        let (shape, strategy) = (value.dims(), value.gradient_checkpointing_strategy());
         let value = as_matrix(value.inner());
         let (mean, square) = moments.take().unwrap_or_else(|| (value.zeros_like(), value.zeros_like()));
         // Biases and norms do not decay.
         let adam = Adam { decay: if D > 1 { self.adam.decay } else { 0.0 }, ..self.adam };
         let (value, mean, square) = adam_update(value, grad, mean, square, self.norm.clone(), adam);
         *moments = Some((mean, square));
-        let value = Tensor::from_inner(value.reshape(shape)).require_grad();
+        let mut value = Tensor::from_inner(value.reshape(shape));
+        if let Some(strategy) = strategy {
+            value = value.with_gradient_checkpointing_strategy(strategy);
+        }
+        let value = value.require_grad();
         Param::from_mapped_value(id, value, mapper)
     }
 }

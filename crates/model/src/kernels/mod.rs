@@ -1,15 +1,14 @@
 //! The operations where most of a step is spent. On the CPU they are done in one piece (`cpu.rs`, made known to Burn in
-//! `fused.rs`); on other devices they are put together from what Burn has. Both give the same, up to rounding.
+//! `fused.rs`); on other devices they are put together from what Burn has (`composed.rs`). Both give the same, up to rounding.
 
+mod composed;
 mod cpu;
 mod fused;
 
 use burn::backend::{Dispatch, DispatchDevice, Flex};
-use burn::tensor::{Device, Int, Tensor, activation, module};
+use burn::tensor::{Device, Int, Tensor};
 
 use fused::FusedOps;
-
-const EPSILON: f64 = 1e-5;
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
@@ -21,12 +20,7 @@ pub(crate) fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Tens
         let y = Dispatch::fused_dense(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         return Tensor::from_dispatch(y);
     }
-    let mut shape = x.dims();
-    let [output, input] = weight.dims();
-    let rows = shape.iter().product::<usize>() / input;
-    let y = x.reshape([rows, input]).matmul(weight.transpose()) + bias.unsqueeze::<2>();
-    shape[D - 1] = output;
-    y.reshape(shape)
+    composed::linear(x, weight, bias)
 }
 
 /// `residual + x Wᵀ + b`.
@@ -44,7 +38,7 @@ pub(crate) fn linear_add<const D: usize>(
             residual.into_dispatch(),
         ));
     }
-    residual + linear(x, weight, bias)
+    residual + composed::linear(x, weight, bias)
 }
 
 /// The bend of GELU, in its usual approximation.
@@ -52,7 +46,7 @@ pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if is_cpu(&x.device()) {
         return Tensor::from_dispatch(Dispatch::fused_gelu(x.into_dispatch()));
     }
-    activation::gelu_approximate(x)
+    composed::gelu(x)
 }
 
 /// Normalises over the last dimension.
@@ -61,7 +55,7 @@ pub(crate) fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: 
         let y = Dispatch::fused_norm(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         return Tensor::from_dispatch(y);
     }
-    module::layer_norm(x, weight, Some(bias), EPSILON)
+    composed::layer_norm(x, weight, bias)
 }
 
 /// Normalises the last dimension of `[batch, time, channels]`, then `y (1 + scale) + shift` with `[batch, channels]`.
@@ -81,7 +75,7 @@ pub(crate) fn modulated_norm(
             shift.into_dispatch(),
         ));
     }
-    layer_norm(x, weight, bias) * (scale.unsqueeze_dim::<3>(1) + 1.0) + shift.unsqueeze_dim::<3>(1)
+    composed::modulated_norm(x, weight, bias, scale, shift)
 }
 
 /// Each channel by itself over time, `[batch, time, channels]`; weights are `[taps, channels]`. What is beyond a row's
@@ -93,8 +87,7 @@ pub(crate) fn depthwise_conv(
     dilation: usize,
     lengths: &[usize],
 ) -> Tensor<3> {
-    let device = x.device();
-    if is_cpu(&device) {
+    if is_cpu(&x.device()) {
         return Tensor::from_dispatch(Dispatch::fused_depthwise(
             x.into_dispatch(),
             weight.into_dispatch(),
@@ -103,16 +96,7 @@ pub(crate) fn depthwise_conv(
             lengths.to_vec(),
         ));
     }
-    let [batch, time, channels] = x.dims();
-    let taps = weight.dims()[0];
-    let zeros = Tensor::<3>::zeros([batch, dilation * (taps / 2), channels], &device);
-    let padded = Tensor::cat(vec![zeros.clone(), x * crate::inputs::mask(lengths, time, &device), zeros], 1);
-    let mut y = bias.reshape([1, 1, channels]).expand([batch, time, channels]);
-    for tap in 0..taps {
-        let tap_weight = weight.clone().narrow(0, tap, 1).reshape([1, 1, channels]);
-        y = y + padded.clone().narrow(1, tap * dilation, time) * tap_weight;
-    }
-    y
+    composed::depthwise_conv(x, weight, bias, dilation, lengths)
 }
 
 /// The rows of `weight` that `ids` names, `[batch, time, channels]`.
@@ -150,7 +134,7 @@ pub fn square_sum(x: Tensor<2>) -> Tensor<1> {
     {
         return Tensor::from_primitive::<Flex>(fused::square_sum(&x));
     }
-    x.square().sum_dim(1).sum()
+    composed::square_sum(x)
 }
 
 /// One AdamW step of a parameter: its new value, mean and mean square. When `norm`, that of all gradients, is not
@@ -173,29 +157,112 @@ pub fn adam_update(
             Tensor::from_primitive::<Flex>(square),
         );
     }
-    adam_composed(value, grad, mean, square, norm, adam)
+    composed::adam_update(value, grad, mean, square, norm, adam)
 }
 
-fn adam_composed(
-    value: Tensor<2>,
-    grad: Tensor<2>,
-    mean: Tensor<2>,
-    square: Tensor<2>,
-    norm: Tensor<1>,
-    adam: Adam,
-) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
-    let [rows, columns] = value.dims();
-    let scale = norm.clone().clamp_min(adam.clip).recip().mul_scalar(adam.clip).reshape([1, 1]);
-    let grad = grad * scale;
-    let new_mean = mean.clone().mul_scalar(adam.beta1) + grad.clone().mul_scalar(1.0 - adam.beta1);
-    let new_square = square.clone().mul_scalar(adam.beta2) + grad.square().mul_scalar(1.0 - adam.beta2);
-    let root = new_square.clone().div_scalar(adam.correction2).sqrt().add_scalar(adam.epsilon);
-    let step = new_mean.clone().div_scalar(adam.correction1).div(root).mul_scalar(adam.rate);
-    let new_value = value.clone().mul_scalar(1.0 - adam.decay) - step;
-    let keep = norm.is_finite().bool_not().reshape([1, 1]).expand([rows, columns]);
-    (
-        new_value.mask_where(keep.clone(), value),
-        new_mean.mask_where(keep.clone(), mean),
-        new_square.mask_where(keep, square),
-    )
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use tandem_flow::Random;
+
+    use super::*;
+
+    fn random<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
+        let mut values = vec![0.0; shape.iter().product()];
+        Random::new(seed).fill_normal(&mut values);
+        Tensor::from_data(TensorData::new(values, shape), &Device::flex().autodiff()).require_grad()
+    }
+
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_into_vec().expect("single precision")
+    }
+
+    fn assert_close(a: &[f32], b: &[f32], what: &str) {
+        let size = b.iter().fold(1e-3f32, |most, x| most.max(x.abs()));
+        for (a, b) in a.iter().zip(b) {
+            assert!((a - b).abs() <= 2e-5 * size + 1e-6, "{what}: {a} {b} (largest {size})");
+        }
+    }
+
+    /// Results and gradients of both forms, for a loss that weighs every element differently.
+    fn compare<const D: usize>(
+        fused: Tensor<D>,
+        composed: Tensor<D>,
+        inputs: &dyn Fn(&burn::tensor::Gradients) -> Vec<Vec<f32>>,
+        what: &str,
+    ) {
+        assert_close(&values(fused.clone().inner()), &values(composed.clone().inner()), what);
+        let weights = random(99, fused.dims()).detach();
+        let a = inputs(&(fused * weights.clone()).sum().backward());
+        let b = inputs(&(composed * weights).sum().backward());
+        for (n, (a, b)) in a.iter().zip(&b).enumerate() {
+            assert_close(a, b, &format!("{what}, gradient of input {n}"));
+        }
+    }
+
+    macro_rules! grads {
+        ($($tensor:ident),*) => {
+            &|grads: &burn::tensor::Gradients| vec![$(values($tensor.grad(grads).expect("a gradient"))),*]
+        };
+    }
+
+    #[test]
+    fn fused_and_composed_operations_give_the_same() {
+        // Sizes that are no multiples of anything, and enough rows for several blocks.
+        let (x, w, b, r) = (random(1, [3, 101, 37]), random(2, [29, 37]), random(3, [29]), random(4, [3, 101, 29]));
+        compare(linear(x.clone(), w.clone(), b.clone()), composed::linear(x.clone(), w.clone(), b.clone()), grads!(x, w, b), "linear");
+        let added = r.clone() + composed::linear(x.clone(), w.clone(), b.clone());
+        compare(linear_add(x.clone(), w.clone(), b.clone(), r.clone()), added, grads!(x, w, b, r), "linear_add");
+        compare(gelu(x.clone()), composed::gelu(x.clone()), grads!(x), "gelu");
+        let (w, b) = (random(5, [37]), random(6, [37]));
+        compare(layer_norm(x.clone(), w.clone(), b.clone()), composed::layer_norm(x.clone(), w.clone(), b.clone()), grads!(x, w, b), "norm");
+        let (scale, shift) = (random(7, [3, 37]), random(8, [3, 37]));
+        compare(
+            modulated_norm(x.clone(), w.clone(), b.clone(), scale.clone(), shift.clone()),
+            composed::modulated_norm(x.clone(), w.clone(), b.clone(), scale.clone(), shift.clone()),
+            grads!(x, w, b, scale, shift),
+            "modulated norm",
+        );
+        let taps = random(9, [7, 37]);
+        for dilation in [1, 2, 4] {
+            let lengths = [101, 60, 1];
+            compare(
+                depthwise_conv(x.clone(), taps.clone(), b.clone(), dilation, &lengths),
+                composed::depthwise_conv(x.clone(), taps.clone(), b.clone(), dilation, &lengths),
+                grads!(x, taps, b),
+                "depthwise",
+            );
+        }
+    }
+
+    #[test]
+    fn fused_and_composed_adam_give_the_same_and_leave_everything_when_a_gradient_is_not_finite() {
+        let [value, grad, mean] = [1, 2, 3].map(|seed| random(seed, [5, 33]).inner());
+        let square = random(4, [5, 33]).inner().square();
+        let adam = Adam {
+            beta1: 0.9,
+            beta2: 0.98,
+            epsilon: 1e-8,
+            rate: 1e-2,
+            decay: 1e-3,
+            correction1: 0.3,
+            correction2: 0.1,
+            clip: 1.0,
+        };
+        let device = Device::flex();
+        for norm in [0.5, 7.0, f32::NAN, f32::INFINITY] {
+            let norm_tensor = || Tensor::<1>::from_data(TensorData::new(vec![norm], [1]), &device);
+            let inputs = || (value.clone(), grad.clone(), mean.clone(), square.clone());
+            let (a, b, c, d) = inputs();
+            let fused = adam_update(a, b, c, d, norm_tensor(), adam);
+            let (a, b, c, d) = inputs();
+            let composed = composed::adam_update(a, b, c, d, norm_tensor(), adam);
+            assert_close(&values(fused.0.clone()), &values(composed.0), "value");
+            assert_close(&values(fused.1.clone()), &values(composed.1), "mean");
+            assert_close(&values(fused.2), &values(composed.2), "square");
+            let unchanged = values(fused.0) == values(value.clone()) && values(fused.1) == values(mean.clone());
+            assert_eq!(unchanged, !norm.is_finite(), "norm {norm}");
+        }
+        assert_close(&values(square_sum(value.clone())), &values(composed::square_sum(value)), "square sum");
+    }
 }

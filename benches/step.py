@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+"""One training step of the model in PyTorch: an oracle for what benches/step.rs computes, and a benchmark beside it.
+
+    python benches/step.py compare DIR...             the losses and gradients of `step export DIR SIZE`, computed again
+    python benches/step.py run SIZE STEPS --from DIR  times steps from that start; prints RESULT and a JSON object
+    python benches/step.py alternate BINARY SIZE...   exports, compares, then times both in turn; prints a table
+
+Needs torch and safetensors. BINARY is the built benchmark: the newest `step-*` in `release/deps` of the target folder.
+Modules are named as in crates/model, so that its files of weights load as they are; tensors are [rows, time, channels].
+Frames are given to tokens as DIR says: the search for the alignment, a part of the Rust step, is not done here.
+"""
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import nn
+
+SIGMA, AUDIBLE, DROPPED, TIME_WIDTH = 1e-4, -0.5, 0.3, 64
+LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 2e-3
+THREADS = 2
+gelu = partial(F.gelu, approximate="tanh")
+
+
+def within(lengths, time):
+    """True below each row's length, [rows, time]."""
+    return torch.arange(time) < lengths[:, None]
+
+
+class Conv1d(nn.Conv1d):
+    """Over time, keeping the length (divided by the stride).
+
+    Done as a flat picture: oneDNN takes [rows, time, channels] as it lies in memory only for conv2d, which makes this
+    1.2 (full) to 2.5 times (depthwise) as fast as conv1d and its transpositions.
+    """
+
+    def __init__(self, inputs, outputs, taps, dilation=1, **options):
+        super().__init__(inputs, outputs, taps, padding=dilation * (taps // 2), dilation=dilation, **options)
+
+    def forward(self, x):
+        y = F.conv2d(x.transpose(1, 2).unsqueeze(2), self.weight.unsqueeze(2), self.bias, (1, *self.stride),
+                     (0, *self.padding), (1, *self.dilation), self.groups)
+        return y.squeeze(2).transpose(1, 2)
+
+
+class Part(nn.Module):
+    """A module made of what it is given; `build` puts them together."""
+
+    def __init__(self, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+class Attention(Part):
+    def forward(self, x, context, mask, turn=lambda x: x):
+        def split(y):
+            return y.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+        query, key, value = turn(split(self.query(x))), turn(split(self.key(context))), split(self.value(context))
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(Part):
+    def forward(self, x):
+        return self.down(gelu(self.up(x)))
+
+
+class Block(Part):
+    def forward(self, x, mask, turn):
+        y = self.attention_norm(x)
+        x = x + self.attention(y, y, mask, turn)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+def rotary(still, time, channels):
+    """Turns positions in time; the first `still` have no place in time and stay."""
+    half = channels // 2
+    at = torch.arange(time, dtype=torch.float64)[:, None]
+    angles = F.pad(at * 10_000 ** (-torch.arange(half, dtype=torch.float64) / half), (0, 0, still, 0))
+    cos = torch.cat([angles.cos(), angles.cos()], 1).float()
+    sin = torch.cat([-angles.sin(), angles.sin()], 1).float()
+    return lambda x: x * cos + x.roll(half, -1) * sin
+
+
+class TextEncoder(Part):
+    def forward(self, ids, lengths, mask, prefix):
+        tokens, latents = ids.shape[1], prefix.shape[1]
+        x = self.embedding(ids) * mask
+        for layer in self.prenet:
+            x = (x + gelu(layer.conv(layer.norm(x) * mask))) * mask
+        keys = within(latents + lengths, latents + tokens)[:, None, None]
+        turn = rotary(latents, tokens, self.head_width)
+        x = torch.cat([prefix, x], 1)
+        for block in self.blocks:
+            x = block(x, keys, turn)
+        return self.norm(x[:, latents:]) * mask
+
+
+class ResamplerBlock(Part):
+    def forward(self, x, audio, mask):
+        query = self.query_norm(x)
+        x = x + self.attention(query, torch.cat([query, self.context_norm(audio)], 1), mask)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Resampler(Part):
+    def forward(self, reference, lengths):
+        audio = gelu(self.second(gelu(self.first(reference))))
+        latents = len(self.latents)
+        keys = within(latents + (lengths + 3) // 4, latents + audio.shape[1])[:, None, None]
+        x = self.latents.expand(len(reference), -1, -1)
+        for block in self.blocks:
+            x = block(x, audio, keys)
+        return self.norm(x)
+
+
+class Speaker(Part):
+    def forward(self, batch):
+        if self.resampler is None:
+            latents = self.voice.expand(len(batch["ids"]), -1, -1)
+        else:
+            latents = self.resampler(batch["reference"], batch["reference_lengths"])
+        return self.prefix(latents), self.style(latents.mean(1))
+
+
+class MeanPredictor(Part):
+    def forward(self, ids, mask, style):
+        return self.output(gelu(self.conv(self.embedding(ids) * mask) + self.style(style)[:, None]))
+
+
+class DurationPredictor(Part):
+    def forward(self, features, style, mask):
+        x = F.dropout((features + self.style(style)[:, None]) * mask, DROPPED, self.training)
+        x = F.dropout(self.first_norm(gelu(self.first(x))) * mask, DROPPED, self.training)
+        x = self.second_norm(gelu(self.second(x))) * mask
+        return ((self.output(x) + 1.6) * mask).squeeze(2)
+
+
+class Condition(Part):
+    def forward(self, times, style):
+        angles = times * torch.logspace(0, 3, TIME_WIDTH // 2)
+        waves = torch.cat([angles.sin(), angles.cos()], 1)
+        return gelu(self.output(gelu(self.time(waves) + self.style(style))))
+
+
+class DecoderBlock(Part):
+    def forward(self, x, condition, mask):
+        scale, shift = self.modulation(condition)[:, None].chunk(2, 2)
+        return x + self.feed_forward(torch.addcmul(shift, self.norm(self.conv(x * mask)), 1 + scale))
+
+
+class Decoder(Part):
+    def forward(self, state, mean, text, mask, times, style):
+        grouped = (*text.shape[:2], -1)
+        condition = self.condition(times, style)
+        x = self.input(torch.cat([state.reshape(grouped), mean.reshape(grouped)], 2)) + text
+        for block in self.blocks:
+            x = block(x, condition, mask)
+        return self.output(self.norm(x)).reshape(state.shape)
+
+
+def spread(x, durations, lengths, positions, every=1):
+    """What each position gets from its token; `every` frames make a position. The rest belongs to the last token."""
+    starts = (every * torch.arange(positions)).expand(len(x), -1).contiguous()
+    token = torch.searchsorted(durations.cumsum(1), starts, right=True)
+    token = token.minimum((lengths - 1).clamp_min(0)[:, None])
+    return F.embedding(token + x.shape[1] * torch.arange(len(x))[:, None], x.flatten(0, 1))
+
+
+def duration_loss(predicted, durations, tokens, mask):
+    """Each token's error, and the whole clip's. Empty rows count for nothing."""
+    present = (tokens > 0).float()
+    each = ((predicted - durations.clamp_min(1).log()) * mask).square().sum()
+    total = (predicted.exp() * mask).sum(1) + (1 - present)
+    whole = ((total.log() - durations.sum(1).clamp_min(1).log()) * present).square().sum()
+    return each / tokens.sum().clamp_min(1) + whole / present.sum().clamp_min(1)
+
+
+class Voice(Part):
+    def forward(self, batch):
+        """The terms of the loss."""
+        ids, tokens, durations = batch["ids"], batch["id_lengths"], batch["durations"]
+        mel, frames, noise, times = batch["mel"], batch["mel_lengths"], batch["noise"], batch["times"]
+        count = mel.shape[1]
+        positions, position_lengths = count // self.group, (frames + self.group - 1) // self.group
+        token_mask, frame_mask, position_mask = (within(lengths, size).float()[..., None] for lengths, size in (
+            (tokens, ids.shape[1]), (frames, count), (position_lengths, positions)))
+        prefix, style = self.speaker(batch)
+        features = self.text(ids, tokens, token_mask, prefix)
+        mean = spread(self.aligner(ids, token_mask, style), durations, tokens, count)
+        values = frames.sum().clamp_min(1) * mel.shape[2]
+        prior = ((mel.clamp_min(AUDIBLE) - mean) * frame_mask).square().sum() / values
+
+        text = spread(self.bridge(features), durations, tokens, positions, self.group)
+        moment = times[..., None]
+        state = noise * (1 - (1 - SIGMA) * moment) + mel * moment
+        velocity = self.decoder(state, mean, text, position_mask, times, style)
+        flow = ((velocity - (mel - (1 - SIGMA) * noise)) * frame_mask).square().sum() / values
+
+        predicted = self.duration(features.detach(), style.detach(), token_mask)
+        duration = duration_loss(predicted, durations, tokens, token_mask.squeeze(2))
+        return {"prior": prior, "duration": duration, "flow": flow}
+
+
+def build(config):
+    """The model of a configuration, with names and shapes as in its file of weights."""
+    text, speaker, decoder, n_mels = config.text, config.speaker, config.decoder, config.n_mels
+    frame, middle = n_mels * decoder.group, config.duration_width
+    linear, norm, parameter = nn.Linear, nn.LayerNorm, lambda *shape: nn.Parameter(torch.empty(shape))
+
+    def repeat(count, make):
+        return nn.ModuleList(make(n) for n in range(count))
+
+    def feed_forward(width, hidden):
+        return FeedForward(up=linear(width, hidden), down=linear(hidden, width))
+
+    def block(kind, width, heads, *norms):
+        names = ("query", "key", "value", "output")
+        attention = Attention(heads=heads, **{name: linear(width, width) for name in names})
+        return kind(attention=attention, feed_forward=feed_forward(width, 4 * width), feed_forward_norm=norm(width),
+                    **{name: norm(width) for name in norms})
+
+    def resampler(width):
+        return Resampler(
+            first=Conv1d(n_mels, width, 3, stride=2), second=Conv1d(width, width, 3, stride=2),
+            latents=parameter(speaker.latents, width), norm=norm(width), blocks=repeat(speaker.blocks, lambda _: block(
+                ResamplerBlock, width, speaker.heads, "query_norm", "context_norm")))
+
+    def text_encoder(width):
+        return TextEncoder(
+            embedding=nn.Embedding(config.vocabulary, width), norm=norm(width), head_width=width // text.heads,
+            prenet=repeat(text.convolutions, lambda _: Part(norm=norm(width), conv=Conv1d(width, width, 5))),
+            blocks=repeat(text.blocks, lambda _: block(Block, width, text.heads, "attention_norm")))
+
+    def flow_decoder(width):
+        return Decoder(
+            input=linear(2 * frame, width), norm=norm(width), output=linear(width, frame),
+            condition=Condition(
+                time=linear(TIME_WIDTH, width), style=linear(speaker.width, width), output=linear(width, width)),
+            blocks=repeat(decoder.blocks, lambda n: DecoderBlock(
+                conv=Conv1d(width, width, 7, dilation=2 ** (n % 3), groups=width), norm=norm(width),
+                modulation=linear(width, 2 * width), feed_forward=feed_forward(width, decoder.hidden))))
+
+    return Voice(
+        text=text_encoder(text.width),
+        aligner=MeanPredictor(
+            embedding=nn.Embedding(config.vocabulary, text.width), conv=Conv1d(text.width, text.width, 3),
+            style=linear(speaker.width, text.width), output=linear(text.width, n_mels)),
+        bridge=linear(text.width, decoder.width),
+        speaker=Speaker(
+            resampler=resampler(speaker.width) if config.reference else None,
+            voice=None if config.reference else parameter(1, 1, speaker.width),
+            prefix=linear(speaker.width, text.width), style=linear(speaker.width, speaker.width)),
+        duration=DurationPredictor(
+            style=linear(speaker.width, text.width), first=Conv1d(text.width, middle, 3), first_norm=norm(middle),
+            second=Conv1d(middle, middle, 3), second_norm=norm(middle), output=linear(middle, 1)),
+        decoder=flow_decoder(decoder.width),
+        group=decoder.group)
+
+
+def load(folder):
+    """The model and the batch that `step export` wrote."""
+    config = json.loads((folder / "config.json").read_text(), object_hook=lambda fields: SimpleNamespace(**fields))
+    voice = build(config)
+    voice.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+    batch = load_file(folder / "batch.safetensors")
+    for name in ("ids", "id_lengths", "mel_lengths", "reference_lengths", "durations"):
+        batch[name] = batch[name].long()
+    return voice, batch
+
+
+def compare(folder):
+    """Whether losses and gradients are those of the files."""
+    voice, batch = load(folder)
+    losses = voice.eval()(batch)
+    sum(losses.values()).backward()
+    wanted = json.loads((folder / "losses.json").read_text())
+    loss_errors = {name: abs(losses[name].item() / value - 1) for name, value in wanted.items()}
+
+    grads = load_file(folder / "grads.safetensors")
+    found = {name: parameter.grad for name, parameter in voice.named_parameters()}
+    assert found.keys() == grads.keys(), f"gradients of one alone: {sorted(found.keys() ^ grads.keys())}"
+    norms = {name: grad.norm().item() for name, grad in grads.items()}
+    # Some gradients are 0 but for rounding (a bias that all keys share moves no attention): so much is nothing.
+    nothing = 1e-6 * math.hypot(*norms.values())
+    errors = {name: (found[name] - grad).norm().item() / max(norms[name], nothing) for name, grad in grads.items()}
+    good = True
+    for what, found, most in (("losses", loss_errors, LOSS_TOLERANCE), ("gradients", errors, GRADIENT_TOLERANCE)):
+        name, worst = max(found.items(), key=lambda item: math.inf if math.isnan(item[1]) else item[1])
+        fits = worst <= most  # what is not a number does not fit
+        print(f"{folder}: {len(found)} {what} differ by up to {worst:.1e} ({name}){'' if fits else ': TOO MUCH'}")
+        good = good and fits
+    return good
+
+
+def run(size, steps, folder, compiled):
+    """Times training steps; the first one warms up."""
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(1)
+    voice, batch = load(folder)
+    voice.train()
+    parameters = list(voice.parameters())
+    groups = [{"params": [p for p in parameters if p.dim() > 1]},
+              {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
+    # Fused is three times as fast as foreach on this CPU.
+    optimiser = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    forward = torch.compile(voice) if compiled else voice
+    seconds = []
+    for _ in range(1 + steps):
+        started = time.perf_counter()
+        optimiser.zero_grad()
+        loss = sum(forward(batch).values())
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+        optimiser.step()
+        last_loss = loss.item()
+        seconds.append(time.perf_counter() - started)
+    print("RESULT", json.dumps({
+        "who": "torch", "size": size, "steps": steps, "median_ms": 1e3 * statistics.median(seconds[1:]),
+        "min_ms": 1e3 * min(seconds[1:]), "last_loss": last_loss, "compiled": compiled, "version": torch.__version__}))
+
+
+def result_of(*command):
+    """The RESULT of a command."""
+    output = subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout
+    line = next(line for line in output.splitlines() if line.startswith("RESULT "))
+    print(line, flush=True)
+    return json.loads(line.removeprefix("RESULT "))
+
+
+def alternate(binary, sizes, rounds, steps, options):
+    """Times both in turn and prints a table."""
+    this = [sys.executable, __file__]
+    lines = ["| size | tandem ms | torch ms | tandem / torch |", "|---|---|---|---|"]
+    for size in sizes:
+        tandem, torch_ = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            result_of(binary, "export", folder, size)
+            subprocess.run([*this, "compare", folder], check=True)
+            for _ in range(rounds):
+                tandem.append(result_of(binary, "run", size, steps)["median_ms"])
+                torch_.append(result_of(*this, "run", size, steps, "--from", folder, *options)["median_ms"])
+        cells = [f"{statistics.median(ms):.1f} ({min(ms):.1f} .. {max(ms):.1f})" for ms in (tandem, torch_)]
+        ratio = statistics.median(tandem) / statistics.median(torch_)
+        lines.append(f"| {size} | {cells[0]} | {cells[1]} | {ratio:.2f} |")
+    print("\n".join(lines))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    comparing, running, alternating = (commands.add_parser(name) for name in ("compare", "run", "alternate"))
+    comparing.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    running.add_argument("size")
+    running.add_argument("steps", type=int)
+    running.add_argument("--from", dest="folder", type=Path, required=True, metavar="DIR")
+    alternating.add_argument("binary", type=Path)
+    alternating.add_argument("sizes", nargs="+", metavar="size")
+    alternating.add_argument("--rounds", type=int, default=3)
+    alternating.add_argument("--steps", type=int, default=20)
+    for command in (running, alternating):
+        command.add_argument("--compile", action="store_true", help="with torch.compile")
+    args = parser.parse_args()
+    if args.command == "compare":
+        sys.exit(0 if all([compare(folder) for folder in args.folders]) else 1)
+    elif args.command == "run":
+        run(args.size, args.steps, args.folder, args.compile)
+    else:
+        options = ["--compile"] if args.compile else []
+        alternate(args.binary.resolve(), args.sizes, args.rounds, args.steps, options)
+
+
+if __name__ == "__main__":
+    main()

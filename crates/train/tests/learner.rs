@@ -1,0 +1,168 @@
+//! What a step computes: independent of padding, of how a batch is split and of how results are kept.
+
+use tandem_flow::{Cursor, Random};
+use tandem_model::weights::{self, HostTensor, Tensors};
+use tandem_model::{Device, HostInputs, HostReference, ModelConfig, Size, Totals, Voice};
+use tandem_train::{Learner, LearningRate, Prepared, Schedule, StepRecord, TrainSettings};
+
+const N_MELS: usize = 20;
+const VOCABULARY: usize = 12;
+
+/// Rows of these lengths (tokens, frames), padded by `padding` more than the longest.
+fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostInputs {
+    let tokens = rows.iter().map(|row| row.0).max().expect("rows") + padding;
+    let frames = (rows.iter().map(|row| row.1).max().expect("rows") + padding).next_multiple_of(2);
+    let mut inputs = HostInputs {
+        rows: rows.len(),
+        tokens,
+        frames,
+        n_mels: N_MELS,
+        ids: vec![0; rows.len() * tokens],
+        mel: vec![0.0; rows.len() * frames * N_MELS],
+        noise: vec![0.0; rows.len() * frames * N_MELS],
+        ..HostInputs::default()
+    };
+    let heard = 30 + padding;
+    let mut heard_mel = vec![0.0; rows.len() * heard * N_MELS];
+    for (row, &(row_tokens, row_frames)) in rows.iter().enumerate() {
+        let mut random = Random::at(&[5, row_tokens as u64, row_frames as u64]);
+        for id in &mut inputs.ids[row * tokens..row * tokens + row_tokens] {
+            *id = 1 + random.below(VOCABULARY - 1) as i32;
+        }
+        random.fill_normal(&mut inputs.mel[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
+        random.fill_normal(&mut inputs.noise[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
+        random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 25) * N_MELS]);
+        inputs.id_lengths.push(row_tokens);
+        inputs.mel_lengths.push(row_frames);
+        inputs.times.push(random.unit() as f32);
+        inputs.seeds.push(random.next());
+    }
+    inputs.reference =
+        reference.then(|| HostReference { frames: heard, mel: heard_mel, lengths: vec![25; rows.len()] });
+    inputs
+}
+
+fn config(reference: bool) -> ModelConfig {
+    ModelConfig::new(Size::Smoke, VOCABULARY, N_MELS, reference)
+}
+
+fn losses(voice: &Voice, inputs: &HostInputs, totals: Totals) -> Vec<f32> {
+    let (losses, _) = voice.losses(&inputs.clone().upload(&Device::flex()), totals, 0.0, true);
+    losses.values().into_data().try_into_vec().expect("single precision")
+}
+
+fn assert_close(a: &[f32], b: &[f32], tolerance: f32, what: &str) {
+    for (a, b) in a.iter().zip(b) {
+        assert!((a - b).abs() <= tolerance * b.abs().max(1e-3), "{what}: {a} {b}");
+    }
+}
+
+#[test]
+fn padding_and_company_change_nothing() {
+    // The earlier system's attention looked at padding.
+    for reference in [false, true] {
+        let voice = Voice::new(&config(reference), 1, &Device::flex());
+        let alone = inputs(&[(7, 40)], 0, reference);
+        let totals = Totals::new(&alone.mel_lengths, &alone.id_lengths);
+        let wanted = losses(&voice, &alone, totals);
+        assert_close(&losses(&voice, &inputs(&[(7, 40)], 13, reference), totals), &wanted, 1e-4, "padded");
+        let both = losses(&voice, &inputs(&[(7, 40), (12, 90)], 0, reference), totals);
+        let other = losses(&voice, &inputs(&[(12, 90)], 0, reference), totals);
+        let sum: Vec<f32> = wanted.iter().zip(&other).map(|(a, b)| a + b).collect();
+        assert_close(&both, &sum, 1e-4, "in company");
+    }
+}
+
+#[test]
+fn what_is_beyond_a_rows_end_has_no_gradient_and_is_not_seen() {
+    let voice = Voice::new(&config(true), 1, &Device::flex());
+    let clean = inputs(&[(7, 40), (12, 90)], 0, true);
+    let totals = Totals::new(&clean.mel_lengths, &clean.id_lengths);
+    let mut dirty = clean.clone();
+    // Garbage beyond the end of row 0: sound, noise, text and reference.
+    dirty.mel[40 * N_MELS..90 * N_MELS].fill(77.0);
+    dirty.noise[40 * N_MELS..90 * N_MELS].fill(-55.0);
+    dirty.ids[7..12].fill(3);
+    if let Some(reference) = &mut dirty.reference {
+        reference.mel[28 * N_MELS..30 * N_MELS].fill(33.0);
+    }
+    assert_close(&losses(&voice, &dirty, totals), &losses(&voice, &clean, totals), 1e-5, "garbage");
+}
+
+#[test]
+fn a_batch_in_parts_has_the_gradient_of_the_whole() {
+    let learner = Learner::new(&config(true), &TrainSettings::default(), &Device::flex());
+    let batch = inputs(&[(7, 40), (12, 90), (5, 33), (9, 64), (3, 20)], 0, true);
+    let (wanted_values, wanted) = learner.gradients(&batch, 1);
+    let wanted_values: Vec<f32> = wanted_values.into_data().try_into_vec().expect("single precision");
+    let wanted = wanted.export(learner.model());
+    for parts in [2, 3, 5] {
+        let (values, grads) = learner.gradients(&batch, parts);
+        let values: Vec<f32> = values.into_data().try_into_vec().expect("single precision");
+        assert_close(&values, &wanted_values, 1e-5, "losses");
+        let worst = largest_difference(&grads.export(learner.model()), &wanted);
+        assert!(worst < 1e-5, "{parts} parts: {worst}");
+    }
+}
+
+/// Relative to the norm of each gradient; those that are 0 but for rounding are left out.
+fn largest_difference(a: &Tensors, b: &Tensors) -> f64 {
+    let norm = |tensor: &HostTensor| tensor.values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>());
+    let all: f64 = b.values().map(norm).fold(0.0, f64::max);
+    (a.iter())
+        .map(|(name, a)| {
+            let b = &b[name];
+            let difference: f64 = a.values.iter().zip(&b.values).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            difference.sqrt() / norm(b).max(1e-4 * all)
+        })
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn gradient_checkpointing_gives_equal_gradients() {
+    let settings = TrainSettings::default();
+    let kept = TrainSettings { gradient_checkpointing: true, ..settings.clone() };
+    let batch = inputs(&[(7, 40), (12, 90)], 0, true);
+    let grads = |settings: &TrainSettings| {
+        let learner = Learner::new(&config(true), settings, &Device::flex());
+        learner.gradients(&batch, 1).1.export(learner.model())
+    };
+    assert_eq!(grads(&settings), grads(&kept), "to the bit");
+}
+
+#[test]
+fn every_part_of_the_model_has_a_gradient() {
+    for reference in [false, true] {
+        let learner = Learner::new(&config(reference), &TrainSettings::default(), &Device::flex());
+        let (_, grads) = learner.gradients(&inputs(&[(7, 40), (12, 90)], 0, reference), 1);
+        let grads = grads.export(learner.model());
+        for info in weights::parameters(learner.model()) {
+            let grad = grads.get(&info.name).unwrap_or_else(|| panic!("{} has no gradient", info.name));
+            assert_eq!(grad.shape, info.shape);
+            let largest = grad.values.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            // A softmax does not feel what is added to all keys.
+            assert!(largest > 0.0 || info.name.ends_with("key.bias"), "{} is not learned", info.name);
+        }
+    }
+}
+
+#[test]
+fn steps_lower_the_loss_and_repeat_to_the_bit() {
+    let rate = LearningRate { peak: 2e-3, warmup: 3, schedule: Schedule::Constant };
+    let settings = TrainSettings { prior_steps: 5, rate, ..TrainSettings::default() };
+    let run = || {
+        let mut learner = Learner::new(&config(true), &settings, &Device::flex());
+        let batch = inputs(&[(7, 40), (12, 90), (5, 33), (9, 64)], 0, true);
+        let records: Vec<StepRecord> = (0..25)
+            .map(|_| {
+                let (cursor, inputs) = (Cursor::START, batch.clone());
+                learner.step(Prepared { cursor, clips: vec![0], seconds: 1.0, inputs })
+            })
+            .collect();
+        StepRecord::read(&records).into_iter().map(|values| values.loss).collect::<Vec<f64>>()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    assert!(first[24] < 0.7 * first[0], "{first:?}");
+}

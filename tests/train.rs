@@ -1,0 +1,450 @@
+//! Promises about training: it learns, it loses nothing, it goes on exactly.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tandem_data::DemoCorpus;
+use tandem_flow::Random;
+use tempfile::TempDir;
+
+use crate::support::{last_json, run, stderr, stdout, tandem};
+
+/// A talking corpus and room for runs, gone with the value.
+struct Workplace {
+    folder: TempDir,
+}
+
+impl Workplace {
+    fn new(clips: usize, speakers: usize) -> Workplace {
+        let folder = TempDir::new().expect("a folder");
+        DemoCorpus { clips, speakers, seed: 3 }.write(&folder.path().join("corpus")).expect("written");
+        Workplace { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The arguments of a small training run in folder `name`.
+    fn arguments(&self, name: &str, more: &str) -> Vec<String> {
+        let (corpus, run) = (self.path("corpus"), self.path(name));
+        let fixed = format!(
+            "train --train-data {} --checkpoint-dir {} --model-size smoke --sample-every 0 --json {more}",
+            corpus.display(),
+            run.display()
+        );
+        fixed.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn train(&self, name: &str, more: &str) -> Output {
+        tandem().args(self.arguments(name, more)).output().expect("it starts")
+    }
+
+    fn trained(&self, name: &str, more: &str) -> Value {
+        let output = self.train(name, more);
+        assert!(output.status.success(), "{}", stderr(&output));
+        last_json(&output)["report"].clone()
+    }
+
+    /// The losses of every step, as they are in the log.
+    fn losses(&self, name: &str) -> Vec<(u64, String)> {
+        let log = fs::read_to_string(self.path(name).join("log.jsonl")).expect("a log");
+        (log.lines())
+            .map(|line| serde_json::from_str::<Value>(line).expect("whole lines"))
+            .filter(|line| line["validation"].is_null())
+            .map(|line| (line["step"].as_u64().expect("a step"), line.to_string()))
+            .collect()
+    }
+
+    fn weights(&self, name: &str, step: u64) -> Vec<u8> {
+        let folder = self.path(name).join(format!("checkpoints/step-{step:08}"));
+        [fs::read(folder.join("model.safetensors")), fs::read(folder.join("optimiser.safetensors"))]
+            .into_iter()
+            .flat_map(|bytes| bytes.expect("a checkpoint"))
+            .collect()
+    }
+}
+
+#[test]
+fn a_killed_run_goes_on_bit_for_bit() {
+    // SPEC A4. scripts/kills runs it with 50.
+    let kills: u64 = std::env::var("TANDEM_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let work = Workplace::new(22, 2);
+    let steps = 14 + kills;
+    work.trained("whole", &format!("--batch-size 4 --max-steps {steps} --checkpoint-every 5"));
+    let mut random = Random::new(std::process::id().into());
+    let mut killed = 0;
+    for attempt in 0.. {
+        // A checkpoint after every step: many kills fall into the writing of one. Any number of workers.
+        let workers = attempt % 4;
+        let settings = format!("--batch-size 4 --max-steps {steps} --checkpoint-every 1 --keep 2 --num-workers {workers}");
+        let mut child = (tandem().args(work.arguments("killed", &settings)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        if killed < kills {
+            std::thread::sleep(Duration::from_millis(150 + random.below(900) as u64));
+            // SIGKILL: nothing can be tidied up.
+            child.kill().expect("it runs, or has just ended");
+            killed += 1;
+        }
+        let output = child.wait_with_output().expect("it ends");
+        let ended = output.status.success();
+        assert!(ended || output.status.code().is_none(), "not killed, and failed: {}", stderr(&output));
+        if work.path("killed/checkpoints").exists() && last_step(&work.path("killed")).is_some() {
+            let look = run(&format!("inspect {}", work.path("killed").display()));
+            assert!(look.status.success(), "after kill {killed}: {}", stderr(&look));
+        }
+        if ended && killed >= kills {
+            break;
+        }
+    }
+    assert_eq!(work.losses("killed"), work.losses("whole"), "loss for loss");
+    assert_eq!(work.weights("killed", steps), work.weights("whole", steps), "weights and optimiser");
+    let left: Vec<_> = fs::read_dir(work.path("killed/checkpoints"))
+        .expect("a folder")
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn last_step(run: &Path) -> Option<u64> {
+    let names = fs::read_dir(run.join("checkpoints")).ok()?.flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.strip_prefix("step-")?.parse().ok()).max()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_costs_steps_but_never_a_checkpoint() {
+    let work = Workplace::new(16, 1);
+    let settings = |steps: u64| format!("--batch-size 4 --max-steps {steps} --checkpoint-every 2");
+    work.trained("whole", &settings(8));
+    work.trained("full", &settings(4));
+    // Files may not grow beyond 1 MB: weights do not fit, like on a disk that is full.
+    let arguments = work.arguments("full", &settings(8)).join(" ");
+    let program = env!("CARGO_BIN_EXE_tandem");
+    let output = Command::new("bash")
+        .args(["-c", &format!("trap '' XFSZ; ulimit -f 1024; exec {program} {arguments}")])
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .expect("bash");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("step-00000008"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("what was learned up to step 4 is saved"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("checkpoint_failed"));
+    assert_eq!(last_step(&work.path("full")), Some(4));
+    assert!(run(&format!("inspect {}", work.path("full").display())).status.success());
+    work.trained("full", &settings(8));
+    assert_eq!(work.losses("full"), work.losses("whole"));
+    assert_eq!(work.weights("full", 8), work.weights("whole", 8));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
+    let work = Workplace::new(16, 1);
+    let settings = "--batch-size 4 --max-steps 30 --checkpoint-every 1000 --log-every 1";
+    work.trained("whole", settings);
+    for (name, signal) in [("int", "INT"), ("term", "TERM")] {
+        let mut child =
+            (tandem().args(work.arguments(name, settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+        // After the first step, wherever it then is.
+        let mut reader = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("\"progress\"") {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut reader, &mut line).expect("output") > 0, "it ended");
+        }
+        let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut rest).expect("output");
+        let status = child.wait().expect("it ends");
+        assert_eq!(status.code(), Some(0), "SPEC A6: {rest}");
+        let end: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
+        assert_eq!(end["report"]["ending"], "stopped");
+        let reached = end["report"]["step"].as_u64().expect("a step");
+        assert!(reached < 30, "it was asked to stop");
+        assert_eq!(last_step(&work.path(name)), Some(reached));
+        work.trained(name, settings);
+        assert_eq!(work.losses(name), work.losses("whole"));
+        assert_eq!(work.weights(name, 30), work.weights("whole", 30));
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_is_named_with_its_clips() {
+    let work = Workplace::new(16, 1);
+    let settings = "--batch-size 5 --max-steps 6 --log-every 1";
+    let output = work.train("stop", &format!("{settings} --inject nan@3"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the loss of step 3 is not a number; its clips: demo_"), "{}", stderr(&output));
+    let named = stderr(&output).lines().next().expect("a line").matches("demo_").count();
+    assert_eq!(named, 5, "all clips of the batch: {}", stderr(&output));
+    // Nothing is lost: the step changed nothing, and the same command goes on.
+    let report = work.trained("stop", settings);
+    assert_eq!(report["step"], 6);
+    let output = work.train("skip", &format!("{settings} --inject nan@3 --nan skip"));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("\"not_finite\""));
+    assert_eq!(last_json(&output)["report"]["step"], 6);
+    assert!(last_json(&output)["report"]["loss"].is_number());
+    let look = run(&format!("inspect {}", work.path("skip").display()));
+    assert!(look.status.success());
+}
+
+/// Losses of two runs, largest relative difference.
+fn difference(work: &Workplace, a: &str, b: &str) -> f64 {
+    let loss = |line: &String| serde_json::from_str::<Value>(line).expect("JSON")["loss"].as_f64().expect("a loss");
+    let (a, b) = (work.losses(a), work.losses(b));
+    assert!(!a.is_empty() && a.len() == b.len());
+    a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b)).fold(0.0, f64::max)
+}
+
+#[test]
+fn accumulated_and_split_batches_make_the_same_steps() {
+    let work = Workplace::new(24, 2);
+    work.trained("large", "--batch-size 8 --max-steps 6");
+    work.trained("parts", "--batch-size 2 --grad-accum 4 --max-steps 6");
+    let off = difference(&work, "parts", "large");
+    assert!(off < 1e-5, "SPEC F11: {off}");
+    // SPEC G6: from step 3 on only three clips fit at once.
+    let output = work.train("split", "--batch-size 8 --max-steps 6 --inject oom@3:3");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("{\"event\":\"split\",\"step\":3,\"parts\":4}"), "{}", stdout(&output));
+    let off = difference(&work, "split", "large");
+    assert!(off < 1e-5, "{off}");
+}
+
+#[test]
+fn gradient_checkpointing_learns_the_same_in_less_memory() {
+    let work = Workplace::new(40, 1);
+    let settings = "--model-size tiny --batch-size 32 --max-steps 2 --cache off --buffer-size 1";
+    let run = |name: &str, more: &str| {
+        // The size given last counts.
+        let mut arguments = work.arguments(name, &format!("{settings} {more}"));
+        arguments.retain(|argument| argument != "smoke");
+        let at = arguments.iter().position(|argument| argument == "--model-size").expect("there");
+        arguments.remove(at);
+        let output = tandem().args(arguments).output().expect("it starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        last_json(&output)["report"].clone()
+    };
+    let plain = run("plain", "");
+    let less = run("less", "--enable-gradient-checkpointing");
+    assert_eq!(work.losses("plain"), work.losses("less"), "to the bit");
+    let (plain, less) = (plain["peak_bytes"].as_u64(), less["peak_bytes"].as_u64());
+    let (plain, less) = (plain.expect("Linux says"), less.expect("Linux says"));
+    assert!(less < plain, "{less} of {plain}");
+}
+
+#[test]
+fn early_stopping_ends_a_run_that_does_not_get_better() {
+    let work = Workplace::new(16, 1);
+    // A rate at which nothing is learned.
+    let report = work.trained("stale", "--batch-size 4 --lr 1e-12 --validate-every 1 --patience 3 --max-steps 50");
+    assert_eq!(report["ending"], "stale");
+    let steps = report["step"].as_u64().expect("a step");
+    assert!((4..50).contains(&steps), "{steps}");
+}
+
+#[test]
+fn checkpoints_are_kept_and_pruned_and_the_manifest_says_why() {
+    let work = Workplace::new(16, 1);
+    work.trained("run", "--batch-size 4 --max-steps 9 --checkpoint-every 1 --validate-every 3 --keep 2");
+    let steps: Vec<u64> = {
+        let names = fs::read_dir(work.path("run/checkpoints")).expect("a folder").flatten();
+        let mut steps: Vec<u64> = names
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok())
+            .collect();
+        steps.sort_unstable();
+        steps
+    };
+    let best: u64 = fs::read_to_string(work.path("run/checkpoints/best"))
+        .expect("a best one")
+        .trim()
+        .trim_start_matches("step-")
+        .parse()
+        .expect("a step");
+    assert!(steps.contains(&best) && steps.contains(&8) && steps.contains(&9), "{steps:?}, best {best}");
+    assert!(steps.len() <= 3, "{steps:?}");
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(work.path("run/manifest.json")).expect("a manifest")).expect("JSON");
+    let settings = manifest["starts"][0]["settings"].as_array().expect("settings").clone();
+    let find = |name: &str| settings.iter().find(|choice| choice["name"] == name).expect("it is listed").clone();
+    assert_eq!(find("--batch-size")["asked"], "4");
+    assert_eq!(find("--batch-size")["why"], "flag");
+    assert_eq!(find("--lr")["asked"], Value::Null);
+    assert_eq!(find("--lr")["why"], "preset Basic");
+    // Settings that are not given are those of the run; those that decide what is learned must not change.
+    work.trained("run", "--max-steps 10");
+    let output = work.train("run", "--batch-size 5 --seed 2 --max-steps 11");
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("--batch-size x --grad-accum: 5 here, 4 in the checkpoint"), "{text}");
+    assert!(text.contains("--seed: 2 here, 1 in the checkpoint"), "{text}");
+    assert!(text.contains("--reset-training"), "{text}");
+    // Starting anew keeps the old run.
+    work.trained("run", "--batch-size 5 --max-steps 2 --reset-training");
+    assert_eq!(last_step(&work.path("run")), Some(2));
+    assert_eq!(last_step(&work.path("run.1")), Some(10));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_passed_over_only_when_asked() {
+    let work = Workplace::new(16, 1);
+    work.trained("run", "--batch-size 4 --max-steps 4 --checkpoint-every 2");
+    let path = work.path("run/checkpoints/step-00000004/model.safetensors");
+    let mut bytes = fs::read(&path).expect("weights");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).expect("writable");
+    let output = work.train("run", "--max-steps 6");
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("step-00000004 is damaged: model.safetensors is not what was written"), "{text}");
+    assert!(text.contains("--resume last-good"), "{text}");
+    assert_eq!(run(&format!("inspect {}", work.path("run").display())).status.code(), Some(1));
+    let output = work.train("run", "--max-steps 6 --resume last-good");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("passed over"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("\"resumed_from\":2"), "{}", stdout(&output));
+    // Other kinds of damage.
+    let state = work.path("run/checkpoints/step-00000006/state.json");
+    let text = fs::read_to_string(&state).expect("a state");
+    for (damage, message) in [("", "is damaged"), (&text[..text.len() / 2], "is damaged")] {
+        fs::write(&state, damage).expect("writable");
+        let output = work.train("run", "--max-steps 8");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    fs::remove_file(&state).expect("there");
+    let output = work.train("run", "--max-steps 8");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("state.json"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_checkpoint_of_other_data_or_another_model_says_what_differs() {
+    let (work, other) = (Workplace::new(16, 1), Workplace::new(18, 2));
+    work.trained("run", "--batch-size 4 --max-steps 2");
+    fs::rename(work.path("run"), other.path("run")).expect("movable");
+    let output = other.train("run", "--max-steps 4");
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("training clips: 17 here, 15 in the checkpoint"), "{text}");
+    assert!(text.contains("speakers: 2 here, 1 in the checkpoint"), "{text}");
+    let mut arguments = other.arguments("run", "--max-steps 4");
+    let size = arguments.iter().position(|argument| argument == "smoke").expect("there");
+    arguments[size] = "tiny".to_owned();
+    let output = tandem().args(arguments).output().expect("it starts");
+    assert!(stderr(&output).contains("--model-size: tiny here, smoke in the checkpoint"), "{}", stderr(&output));
+}
+
+#[test]
+fn bad_input_is_refused_with_its_name_and_what_to_do() {
+    let work = Workplace::new(12, 2);
+    let refused = |arguments: &str, words: &[&str]| {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", stderr(&output));
+        for word in words {
+            assert!(stderr(&output).contains(word), "{arguments}: {}", stderr(&output));
+        }
+    };
+    let corpus = work.path("corpus").display().to_string();
+    let train = |data: &str, more: &str| format!("train --train-data {data} --checkpoint-dir {} {more}", work.path("new").display());
+    refused(&train(&work.path("nothing").display().to_string(), ""), &["is not a folder"]);
+    let empty = work.path("empty");
+    fs::create_dir_all(empty.join("wavs")).expect("a folder");
+    refused(&train(&empty.display().to_string(), ""), &["has neither metadata.csv nor metadata_train.csv", "hint"]);
+    // One clip; a text that is too long; a clip shorter than a frame; all rejected.
+    let one = work.path("one");
+    fs::create_dir_all(one.join("wavs")).expect("a folder");
+    fs::copy(work.path("corpus/wavs/demo_0000.wav"), one.join("wavs/a.wav")).expect("copied");
+    fs::write(one.join("metadata.csv"), "a|banana piano.\n").expect("written");
+    refused(&train(&one.display().to_string(), ""), &["one clip is too few", "--val-data"]);
+    refused(&train(&corpus, "--max-text-length 3"), &["none of the clips can be used", "the limit is 3"]);
+    let short = work.path("short");
+    fs::create_dir_all(short.join("wavs")).expect("a folder");
+    fs::write(short.join("wavs/a.wav"), crate::corpus::wav(&[0.1; 40])).expect("written");
+    fs::write(short.join("metadata.csv"), "a|banana.\n").expect("written");
+    refused(&train(&short.display().to_string(), ""), &["shorter than one frame"]);
+    fs::write(work.path("file"), "").expect("written");
+    refused(
+        &format!("train --train-data {corpus} --checkpoint-dir {}", work.path("file").display()),
+        &["cannot write", "file"],
+    );
+    refused(&train(&corpus, "--mixed-precision"), &["--mixed-precision", "single precision"]);
+    refused(&train(&corpus, "--resume last"), &["no checkpoint in"]);
+
+    work.trained("run", "--batch-size 4 --max-steps 2");
+    let out = work.path("x.wav");
+    let synth = |text: &str, more: &[&str]| -> Output {
+        let run = work.path("run");
+        let mut command = tandem();
+        command.args(["synth", text, "--checkpoint"]).arg(&run).args(more).arg("-o").arg(&out);
+        command.output().expect("it starts")
+    };
+    let check = |output: Output, words: &[&str]| {
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        for word in words {
+            assert!(stderr(&output).contains(word), "{}", stderr(&output));
+        }
+    };
+    check(synth("", &[]), &["the text is empty"]);
+    check(synth("…", &[]), &["no words"]);
+    check(synth("привет", &[]), &["does not know these characters", "`п` (U+043F)"]);
+    check(synth("banana", &["--speaker", "nobody"]), &["no speaker `nobody`", "ali, sara"]);
+    let second = work.path("second.wav");
+    fs::write(&second, crate::corpus::wav(&vec![0.1; 11_025])).expect("written");
+    check(synth("banana", &["--speaker", &second.display().to_string()]), &["0.50 s of reference are too few"]);
+    check(synth("banana", &["--speaker", "missing.wav"]), &["missing.wav"]);
+    check(synth("banana", &["--speed", "0"]), &["greater than 0"]);
+    assert!(!out.exists(), "nothing was written");
+    refused(&format!("synth banana --checkpoint {}", work.path("nowhere").display()), &["no checkpoint in"]);
+    let said = synth("banana piano", &["--speaker", "sara"]);
+    assert!(said.status.success(), "{}", stderr(&said));
+    assert!(fs::metadata(&out).expect("a file").len() > 1000);
+}
+
+#[test]
+fn the_demo_learns_to_speak() {
+    // SPEC A1, with the figures that the demo must reach: all of it in a minute or two of CPU.
+    let folder = TempDir::new().expect("a folder");
+    let demo = folder.path().join("demo");
+    let output = run(&format!("demo --folder {} --steps 700 --json", demo.display()));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let shown = last_json(&output);
+    let found = &shown["evaluation"];
+    let number = |key: &str| found[key].as_f64().unwrap_or_else(|| panic!("{key}: {found}"));
+    println!("{found}");
+    assert!(number("boundary_error_ms_median") <= 20.0, "{found}");
+    assert!(number("boundary_error_ms_median") < 0.6 * number("boundary_error_ms_uniform"), "{found}");
+    assert!(number("length_error") <= 0.08, "{found}");
+    assert!(number("mel_l1") <= 0.6 * number("mel_l1_baseline"), "{found}");
+    assert!(number("loss_wrong_speaker") > 1.1 * number("loss"), "the voice follows the reference: {found}");
+    assert!(shown["report"]["starved"].as_f64().expect("a share") <= 0.01, "{}", shown["report"]);
+    assert!(shown["report"]["alignment_share"].as_f64().expect("a share") <= 0.03, "{}", shown["report"]);
+    for file in ["index.html", "speech.wav", "curves.svg", "alignment.png", "mel-spoken.png", "mel-true.png"] {
+        assert!(fs::metadata(demo.join(file)).is_ok_and(|file| file.len() > 200), "{file}");
+    }
+    // The evaluation that anyone can run says the same.
+    let again = run(&format!("evaluate {} --json", demo.join("run/checkpoints/step-00000700").display()));
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert_eq!(last_json(&again)["mel_l1"], found["mel_l1"]);
+    // And it says something else, as somebody else, at another speed.
+    let wav = folder.path().join("x.wav");
+    let seconds = |more: &str| {
+        let synth = format!("synth tomato-salad --checkpoint {} -o {} --json {more}", demo.join("run").display(), wav.display());
+        let output = run(&synth);
+        assert!(output.status.success(), "{}", stderr(&output));
+        last_json(&output)["seconds"].as_f64().expect("seconds")
+    };
+    let (normal, slow) = (seconds("--speaker omid"), seconds("--speaker omid --speed 0.5"));
+    assert!((1.7..2.3).contains(&(slow / normal)), "{normal} {slow}");
+}
