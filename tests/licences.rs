@@ -1,6 +1,7 @@
 //! Nothing is linked that our licence, MIT OR Apache-2.0, cannot live with. (Advisories need a database from the
 //! network and are not checked here.)
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use spdx::{Expression, LicenseReq};
@@ -28,21 +29,22 @@ fn is_allowed(requirement: &LicenseReq) -> bool {
 #[test]
 fn every_dependency_has_a_licence_we_can_ship() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    // What can end up in a build, on any platform; optional parts of dependencies that nobody switches on do not count.
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest])
+        .args(["tree", "--workspace", "--edges", "normal,build", "--target", "all", "--prefix", "none"])
+        .args(["--format", "{p}|{l}", "--locked", "--manifest-path", manifest])
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let packages = metadata["packages"].as_array().expect("a list");
-    assert!(packages.len() > 10);
-    let refused: Vec<String> = packages
-        .iter()
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let packages: BTreeSet<&str> =
+        text.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| !line.is_empty()).collect();
+    assert!(packages.len() > 100, "{}", packages.len());
+    let refused: Vec<&str> = (packages.into_iter())
         .filter(|package| {
-            let licence = package["license"].as_str().unwrap_or("none").replace('/', " OR ");
+            let licence = package.rsplit('|').next().unwrap_or("none").replace('/', " OR ");
             !Expression::parse(&licence).is_ok_and(|expression| expression.evaluate(is_allowed))
         })
-        .map(|package| format!("{} {}: {}", package["name"], package["version"], package["license"]))
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
 }

@@ -80,7 +80,8 @@ fn a_killed_run_goes_on_bit_for_bit() {
     for attempt in 0.. {
         // A checkpoint after every step: many kills fall into the writing of one. Any number of workers.
         let workers = attempt % 4;
-        let settings = format!("--batch-size 4 --max-steps {steps} --checkpoint-every 1 --keep 2 --num-workers {workers}");
+        let settings =
+            format!("--batch-size 4 --max-steps {steps} --checkpoint-every 1 --keep 2 --num-workers {workers}");
         let mut child = (tandem().args(work.arguments("killed", &settings)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -259,9 +260,8 @@ fn checkpoints_are_kept_and_pruned_and_the_manifest_says_why() {
     work.trained("run", "--batch-size 4 --max-steps 9 --checkpoint-every 1 --validate-every 3 --keep 2");
     let steps: Vec<u64> = {
         let names = fs::read_dir(work.path("run/checkpoints")).expect("a folder").flatten();
-        let mut steps: Vec<u64> = names
-            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok())
-            .collect();
+        let mut steps: Vec<u64> =
+            names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()).collect();
         steps.sort_unstable();
         steps
     };
@@ -357,7 +357,9 @@ fn bad_input_is_refused_with_its_name_and_what_to_do() {
         }
     };
     let corpus = work.path("corpus").display().to_string();
-    let train = |data: &str, more: &str| format!("train --train-data {data} --checkpoint-dir {} {more}", work.path("new").display());
+    let train = |data: &str, more: &str| {
+        format!("train --train-data {data} --checkpoint-dir {} {more}", work.path("new").display())
+    };
     refused(&train(&work.path("nothing").display().to_string(), ""), &["is not a folder"]);
     let empty = work.path("empty");
     fs::create_dir_all(empty.join("wavs")).expect("a folder");
@@ -440,7 +442,11 @@ fn the_demo_learns_to_speak() {
     // And it says something else, as somebody else, at another speed.
     let wav = folder.path().join("x.wav");
     let seconds = |more: &str| {
-        let synth = format!("synth tomato-salad --checkpoint {} -o {} --json {more}", demo.join("run").display(), wav.display());
+        let synth = format!(
+            "synth tomato-salad --checkpoint {} -o {} --json {more}",
+            demo.join("run").display(),
+            wav.display()
+        );
         let output = run(&synth);
         assert!(output.status.success(), "{}", stderr(&output));
         last_json(&output)["seconds"].as_f64().expect("seconds")

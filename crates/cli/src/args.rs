@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Make a small talking corpus, train a voice on it for a few minutes, and hear it speak
     Demo(DemoArgs),
     /// Train a voice from a folder of speech; goes on where an earlier run was
-    Train(TrainArgs),
+    Train(Box<TrainArgs>),
     /// Say a text with a trained voice
     Synth(SynthArgs),
     /// Measure how well a voice has learned, on clips that it has not seen
@@ -273,7 +273,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "tandem-demo")]
     pub(crate) folder: PathBuf,
     /// Steps of training
-    #[arg(long, value_name = "N", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) steps: u64,
     /// Clips of the corpus
     #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u64).range(10..=100_000))]
@@ -326,7 +326,8 @@ pub(crate) enum NanKind {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then those of the run.
+#[command(
+    after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then those of the run.
 Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command goes on exactly there.
 
 Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint.
@@ -335,7 +336,8 @@ Examples:
   tandem train --train-data my-voice
   tandem train --train-data my-voice --val-data my-voice-held-out --model-size small --batch-size 16
   tandem train --train-data my-voice --batch-size 8 --grad-accum 4      (the same as --batch-size 32, in less memory)
-  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
+  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl"
+)]
 pub(crate) struct TrainArgs {
     /// Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/
     #[arg(long, value_name = "DIR", help_heading = "Data")]
@@ -492,11 +494,13 @@ pub(crate) struct SynthArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "boundary_error_ms_median needs times that are known (timings/ID.csv in the corpus, as the demo has them).
+#[command(
+    after_help = "boundary_error_ms_median needs times that are known (timings/ID.csv in the corpus, as the demo has them).
 
 Examples:
   tandem evaluate runs/my-voice
-  tandem evaluate runs/my-voice --data my-other-voice --json")]
+  tandem evaluate runs/my-voice --data my-other-voice --json"
+)]
 pub(crate) struct EvaluateArgs {
     /// Run (its best checkpoint) or checkpoint
     #[arg(value_name = "RUN")]

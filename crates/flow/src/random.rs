@@ -111,7 +111,10 @@ mod tests {
         let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len() as f64;
         let variance = values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / values.len() as f64;
         let fourth = values.iter().map(|&x| f64::from(x).powi(4)).sum::<f64>() / values.len() as f64;
-        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02 && (fourth - 3.0).abs() < 0.1, "{mean} {variance} {fourth}");
+        assert!(
+            mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02 && (fourth - 3.0).abs() < 0.1,
+            "{mean} {variance} {fourth}"
+        );
         let lagged = values.windows(2).map(|w| f64::from(w[0] * w[1])).sum::<f64>() / values.len() as f64;
         assert!(lagged.abs() < 0.02, "{lagged}");
     }

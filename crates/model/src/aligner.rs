@@ -194,9 +194,10 @@ mod tests {
 
     #[test]
     fn positions_follow_durations() {
-        assert_eq!(token_of_position(&[vec![2, 1, 3], vec![1, 1, 0]], 3, 7, 1), [
-            0, 0, 1, 2, 2, 2, 2, 3, 4, 5, 5, 5, 5, 5
-        ]);
+        assert_eq!(
+            token_of_position(&[vec![2, 1, 3], vec![1, 1, 0]], 3, 7, 1),
+            [0, 0, 1, 2, 2, 2, 2, 3, 4, 5, 5, 5, 5, 5]
+        );
         assert_eq!(token_of_position(&[vec![3, 3]], 2, 4, 2), [0, 0, 1, 1]);
     }
 }

@@ -196,11 +196,8 @@ impl Rotary {
         for position in 0..still + time {
             let at = position.saturating_sub(still) as f64;
             for channel in 0..channels {
-                let angle = if position < still {
-                    0.0
-                } else {
-                    at * 10_000f64.powf(-((channel % half) as f64) / half as f64)
-                };
+                let angle =
+                    if position < still { 0.0 } else { at * 10_000f64.powf(-((channel % half) as f64) / half as f64) };
                 cos.push(angle.cos() as f32);
                 // The first half is turned by minus the second.
                 sin.push(if channel < half { -angle.sin() as f32 } else { angle.sin() as f32 });

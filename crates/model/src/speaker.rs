@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use crate::config::ModelConfig;
-use crate::inputs::{ReferenceInputs, attention_bias};
+use crate::inputs::{ReferenceInputs, attention_bias, mask};
 use crate::kernels::gelu;
 use crate::nn::{Attention, Conv1d, FeedForward, Init, LayerNorm, Linear};
 
@@ -112,6 +112,9 @@ impl Resampler {
         let [latents, width] = self.latents.dims();
         let device = reference.mel.device();
         let half = gelu(self.first.forward_half(reference.mel.clone()));
+        // What the first convolution makes of the padding must not reach the second.
+        let halves: Vec<usize> = reference.lengths.iter().map(|length| length.div_ceil(2)).collect();
+        let half = half.clone() * mask(&halves, half.dims()[1], &device);
         let audio = gelu(self.second.forward_half(half));
         let heard = audio.dims()[1];
         let lengths: Vec<usize> = reference.lengths.iter().map(|length| length.div_ceil(4).min(heard)).collect();

@@ -52,7 +52,11 @@ impl Totals {
     /// Of these lengths.
     pub fn new(frames: &[usize], tokens: &[usize]) -> Totals {
         let clips = tokens.iter().filter(|&&length| length > 0).count();
-        Totals { frames: frames.iter().sum::<usize>().max(1), tokens: tokens.iter().sum::<usize>().max(1), clips: clips.max(1) }
+        Totals {
+            frames: frames.iter().sum::<usize>().max(1),
+            tokens: tokens.iter().sum::<usize>().max(1),
+            clips: clips.max(1),
+        }
     }
 }
 

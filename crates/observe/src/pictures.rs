@@ -95,9 +95,8 @@ pub fn curves_svg(title: &str, curves: &[Curve]) -> String {
     const BOTTOM: f64 = 40.0;
     const TOP: f64 = 36.0;
     const RIGHT: f64 = 150.0;
-    let points = || {
-        curves.iter().flat_map(|curve| &curve.points).filter(|(x, y)| x.is_finite() && y.is_finite() && *y > 0.0)
-    };
+    let points =
+        || curves.iter().flat_map(|curve| &curve.points).filter(|(x, y)| x.is_finite() && y.is_finite() && *y > 0.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n<text x=\"{LEFT}\" y=\"20\" \
@@ -190,7 +189,10 @@ mod tests {
         let curve = Curve { name: "a < b".to_owned(), points: vec![(1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0)] };
         let svg = curves_svg("loss", &[curve]);
         assert!(svg.contains("a &lt; b") && !svg.contains("NaN"));
-        assert_eq!(svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next()).map(|p| p.split(' ').count()), Some(2));
+        assert_eq!(
+            svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next()).map(|p| p.split(' ').count()),
+            Some(2)
+        );
         assert!(curves_svg("empty", &[]).ends_with("</svg>\n"));
     }
 }

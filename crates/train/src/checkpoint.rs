@@ -229,6 +229,7 @@ impl Checkpoints {
             let mut file = fs::File::create(temporary.path().join(name)).map_err(io)?;
             file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)?;
         }
+        make_readable(temporary.path(), 0o755).map_err(io)?;
         sync_folder(temporary.path()).map_err(io)?;
         if target.exists() {
             // The same step again, after a run went back to an older checkpoint.
@@ -263,7 +264,8 @@ impl Checkpoints {
     /// Takes away what a killed run left half-written.
     pub fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(".writing-") || name.starts_with(".old-")) {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(".writing-") || name.starts_with(".old-"))
+            {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -346,9 +348,19 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;
+    make_readable(file.path(), 0o644)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
     sync_folder(folder)
+}
+
+/// Temporary files are private; what is left for the user has the usual permissions.
+fn make_readable(path: &Path, mode: u32) -> io::Result<()> {
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    #[cfg(not(unix))]
+    let _ = (path, mode);
+    Ok(())
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {

@@ -107,9 +107,8 @@ pub fn evaluate(
         ));
     }
     let terms = crate::trainer::validation_losses(speech.model(), batches, device);
-    let loss_wrong_speaker = wrong_speaker(batches, corpus).map(|batches| {
-        crate::trainer::validation_losses(speech.model(), &batches, device).iter().sum()
-    });
+    let loss_wrong_speaker = wrong_speaker(batches, corpus)
+        .map(|batches| crate::trainer::validation_losses(speech.model(), &batches, device).iter().sum());
     if loss_wrong_speaker.is_none() {
         notes.push("one speaker: there is no wrong reference to compare with".to_owned());
     }
@@ -142,9 +141,7 @@ fn single_losses(speech: &Speech, inputs: &HostInputs, device: &Device) -> [f64;
 /// In log-mel, not in deviations.
 fn distance(a: &[f32], b: &[f32], stats: &MelStats) -> f64 {
     let bands = stats.deviation.len();
-    (a.iter().zip(b).enumerate())
-        .map(|(n, (a, b))| f64::from((a - b).abs() * stats.deviation[n % bands]))
-        .sum()
+    (a.iter().zip(b).enumerate()).map(|(n, (a, b))| f64::from((a - b).abs() * stats.deviation[n % bands])).sum()
 }
 
 fn compare_ends(

@@ -28,7 +28,8 @@ impl MelStats {
         for planned in loader.plan(0) {
             let batch = loader.load(&planned);
             for (row, &length) in batch.mel_lengths.iter().enumerate() {
-                let rows = batch.mel[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames].chunks(batch.frames);
+                let rows =
+                    batch.mel[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames].chunks(batch.frames);
                 for (band, values) in rows.enumerate() {
                     for &value in &values[..length] {
                         sums[band] += f64::from(value);

@@ -47,8 +47,10 @@ impl Data {
             Some(validation) => (all(&corpus), validation.clone(), all(&validation)),
             None => {
                 if corpus.len() < 2 {
-                    return Err("one clip is too few: a tenth of the clips is kept for validation (or give --val-data)"
-                        .to_owned());
+                    return Err(
+                        "one clip is too few: a tenth of the clips is kept for validation (or give --val-data)"
+                            .to_owned(),
+                    );
                 }
                 let (clips, kept) = split(corpus.len() as u32, SPLIT_SEED);
                 (clips, corpus.clone(), kept)
@@ -154,12 +156,8 @@ fn loader(
         CachePlace::Off => CacheMode::Off,
     };
     let cache = Cache::new(mode, corpus.work_folder(), settings.cache_limit, &corpus.settings().mel);
-    let plan = PlanSettings {
-        batch_size,
-        seed: settings.seed,
-        static_shapes: settings.static_shapes,
-        plain_order: false,
-    };
+    let plan =
+        PlanSettings { batch_size, seed: settings.seed, static_shapes: settings.static_shapes, plain_order: false };
     let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: reference };
     Loader::new(corpus.clone(), clips.to_vec(), settings, cache).map_err(|error| error.to_string())
 }

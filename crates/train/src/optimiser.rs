@@ -47,7 +47,7 @@ impl Grads {
     }
 
     /// Adds those of another part of the same batch.
-    pub fn add(self, other: Grads) -> Grads {
+    pub fn plus(self, other: Grads) -> Grads {
         let sum = |pair| match pair {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
@@ -123,7 +123,8 @@ impl AdamW {
             clip: clip as f32,
         };
         self.moments.resize_with(grads.0.len(), || None);
-        let mut mapper = Mapper { grads: grads.0.into_iter(), moments: self.moments.iter_mut(), norm: norm.clone(), adam };
+        let mut mapper =
+            Mapper { grads: grads.0.into_iter(), moments: self.moments.iter_mut(), norm: norm.clone(), adam };
         (model.map(&mut mapper), norm)
     }
 

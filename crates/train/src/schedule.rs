@@ -83,14 +83,12 @@ impl OptimizationLevel {
             OptimizationLevel::Basic => {
                 (LearningRate { peak: 1e-3, warmup: 100, schedule: Schedule::Exponential { half_life: 20_000 } }, 1.0)
             }
-            OptimizationLevel::Enhanced => (
-                LearningRate { peak: 1e-3, warmup: 200, schedule: Schedule::Cosine { period: 4000, growth: 2 } },
-                0.5,
-            ),
-            OptimizationLevel::PlateauBreaker => (
-                LearningRate { peak: 2e-3, warmup: 50, schedule: Schedule::Cosine { period: 500, growth: 1 } },
-                0.25,
-            ),
+            OptimizationLevel::Enhanced => {
+                (LearningRate { peak: 1e-3, warmup: 200, schedule: Schedule::Cosine { period: 4000, growth: 2 } }, 0.5)
+            }
+            OptimizationLevel::PlateauBreaker => {
+                (LearningRate { peak: 2e-3, warmup: 50, schedule: Schedule::Cosine { period: 500, growth: 1 } }, 0.25)
+            }
         }
     }
 }

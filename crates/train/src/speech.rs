@@ -95,9 +95,15 @@ impl fmt::Display for SpeechError {
             }
             SpeechError::Reference(path, error) => write!(f, "{}: {error}", path.display()),
             SpeechError::ShortReference(path, seconds) => {
-                write!(f, "{}: {seconds:.2} s of reference are too few; at least {LEAST_REFERENCE:.0} s, better 3 s or more", path.display())
+                write!(
+                    f,
+                    "{}: {seconds:.2} s of reference are too few; at least {LEAST_REFERENCE:.0} s, better 3 s or more",
+                    path.display()
+                )
             }
-            SpeechError::NoReference => write!(f, "this voice has many speakers: say which one with --speaker FILE.wav"),
+            SpeechError::NoReference => {
+                write!(f, "this voice has many speakers: say which one with --speaker FILE.wav")
+            }
             SpeechError::NoSpeaker(name, known) if known.is_empty() => {
                 write!(f, "no speaker `{name}`: neither a file nor a name that the run knows")
             }

@@ -148,7 +148,7 @@ impl Learner {
             let values = Losses::values(&losses).inner();
             sum = Some(match sum {
                 None => (values, grads),
-                Some((values_before, before)) => (values_before + values, before.add(grads)),
+                Some((values_before, before)) => (values_before + values, before.plus(grads)),
             });
         }
         sum.expect("a batch has rows")

@@ -340,7 +340,8 @@ impl Trainer {
         let steps = self.total_steps(batches);
         let start = self.lock().next();
         let mut flow = self.train_stage(feed.flow(context, start, self.settings.epochs));
-        let validation = feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
+        let validation =
+            feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
         if first_step < steps {
             self.preflight(&feed, on_event);
         }
@@ -450,9 +451,7 @@ impl Trainer {
 
     fn train_stage(&self, feed: Flow<Prepared>) -> Flow<StepRecord> {
         let learner = self.learner.clone();
-        feed.stage("train", move |prepared| {
-            Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(prepared))
-        })
+        feed.stage("train", move |prepared| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(prepared)))
     }
 
     /// SPEC G5: the longest batch first, so that too little memory shows now and not at hour nine.

@@ -31,14 +31,14 @@ fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostInput
         }
         random.fill_normal(&mut inputs.mel[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
         random.fill_normal(&mut inputs.noise[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
-        random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 25) * N_MELS]);
+        random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 26) * N_MELS]);
         inputs.id_lengths.push(row_tokens);
         inputs.mel_lengths.push(row_frames);
         inputs.times.push(random.unit() as f32);
         inputs.seeds.push(random.next());
     }
     inputs.reference =
-        reference.then(|| HostReference { frames: heard, mel: heard_mel, lengths: vec![25; rows.len()] });
+        reference.then(|| HostReference { frames: heard, mel: heard_mel, lengths: vec![26; rows.len()] });
     inputs
 }
 

@@ -67,12 +67,10 @@ fn opened(
 ) -> Result<Arc<Corpus>, Failure> {
     let bar = progress::bar(0, stderr().is_terminal());
     bar.set_message(messages.get("data-indexing"));
-    let corpus = open(
-        &|done, all| {
-            bar.set_length(u64::from(all));
-            bar.set_position(u64::from(done));
-        },
-    );
+    let corpus = open(&|done, all| {
+        bar.set_length(u64::from(all));
+        bar.set_position(u64::from(done));
+    });
     bar.finish_and_clear();
     corpus.map(Arc::new).map_err(|error| match error {
         CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),

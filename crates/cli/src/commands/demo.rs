@@ -34,7 +34,12 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         let minutes = format!("{:.1}", made.seconds / 60.0);
         say(messages.with(
             "demo-corpus",
-            &[("clips", &made.clips), ("minutes", &minutes), ("speakers", &args.speakers), ("folder", &corpus.display())],
+            &[
+                ("clips", &made.clips),
+                ("minutes", &minutes),
+                ("speakers", &args.speakers),
+                ("folder", &corpus.display()),
+            ],
         ))?;
     }
     let interrupt = interrupt::catch();
@@ -55,7 +60,8 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         return Ok(());
     }
     let last = run.checkpoints().steps().last().copied().unwrap_or_default();
-    let (speech, state) = Speech::open(&run.checkpoints().path(last), &Device::flex()).map_err(|error| synth::usage(&error))?;
+    let (speech, state) =
+        Speech::open(&run.checkpoints().path(last), &Device::flex()).map_err(|error| synth::usage(&error))?;
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
     let evaluation = held_out.evaluate(&speech, &state, messages);
     let made = Shown::make(&speech, &state, &held_out, &run)?;
@@ -111,8 +117,11 @@ struct Shown {
 
 impl Shown {
     fn make(speech: &Speech, state: &State, held_out: &evaluate::HeldOut, run: &RunFolder) -> Result<Shown, Failure> {
-        let batch = held_out.batches.first().expect("there are validation clips");
-        let (inputs, row) = (&batch.inputs, 0);
+        // The longest sentence has the most to show.
+        let longest = held_out.batches.iter().max_by_key(|batch| batch.inputs.mel_lengths.iter().max().copied());
+        let batch = longest.expect("there are validation clips");
+        let inputs = &batch.inputs;
+        let row = (0..batch.clips.len()).max_by_key(|&row| inputs.mel_lengths[row]).unwrap_or(0);
         let sentence = held_out.corpus.text(batch.clips[row]).unwrap_or_default();
         let spoken = speech.say_row(inputs, row).map_err(|error| synth::usage(&error))?;
         let alignment = alignment_of(speech, inputs, row, &Device::flex());
@@ -163,7 +172,7 @@ impl Shown {
              content=\"width=device-width, initial-scale=1\">\n<title>Tandem</title>\n<style>\n:root {{ color-scheme: light \
              dark; }}\nbody {{ font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; \
              }}\nimg {{ max-width: 100%; height: auto; border-radius: 4px; background: #fff; }}\nimg.data {{ width: 100%; \
-             image-rendering: pixelated; }}\naudio {{ width: 100%; }}\npre {{ white-space: pre-wrap; padding: 1rem; border: \
+             height: 16rem; image-rendering: pixelated; }}\naudio {{ width: 100%; }}\npre {{ white-space: pre-wrap; padding: 1rem; border: \
              1px solid #8884; border-radius: 4px; }}\n</style>\n<h1>Tandem</h1>\n<p>{steps}</p>\n<h2>{}</h2>\n<p \
              dir=\"auto\"><b>{}</b></p>\n<audio controls src=\"speech.wav\"></audio>\n<p>{}</p>\n<h2>{}</h2>\n\
              <pre>{figures}</pre>\n<h2>{}</h2>\n<img src=\"curves.svg\" alt=\"\">\n<h2>{}</h2>\n<img class=\"data\" \

@@ -40,10 +40,8 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
             "step": state.step, "checkpoint": folder});
         return print(&format!("{object}\n"));
     }
-    let line = messages.with(
-        "synth-done",
-        &[("path", &path.display()), ("seconds", &format!("{seconds:.2}")), ("step", &state.step)],
-    );
+    let line = messages
+        .with("synth-done", &[("path", &path.display()), ("seconds", &format!("{seconds:.2}")), ("step", &state.step)]);
     print(&format!("{line}\n"))
 }
 
@@ -59,8 +57,7 @@ pub(crate) fn usage(error: &SpeechError) -> Failure {
 }
 
 pub(crate) fn encode(state: &State, text: &str, language: Option<TextLanguage>) -> Result<Vec<i32>, Failure> {
-    let tokenizer =
-        Tokenizer::from_json(&state.vocabulary).map_err(|error| Failure::new(FAILED, error.to_string()))?;
+    let tokenizer = Tokenizer::from_json(&state.vocabulary).map_err(|error| Failure::new(FAILED, error.to_string()))?;
     Speech::encode(&tokenizer, text, language.map(TextLanguage::language)).map_err(|error| usage(&error))
 }
 

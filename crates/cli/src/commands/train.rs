@@ -9,6 +9,7 @@ use serde_json::json;
 use tandem_data::{CorpusSettings, Metadata};
 use tandem_flow::Context;
 use tandem_model::{Device, Losses, Size};
+use tandem_text::Language;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
     CachePlace, Checkpoint, Choice, Data, Ending, Event, Injection, LearningRate, NanPolicy, OptimizationLevel,
@@ -31,11 +32,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         return Err(Failure::usage(messages.get("train-no-mixed-precision")));
     }
     let interrupt = interrupt::catch();
-    let read = corpus::settings(&args.read)?;
-    let data = open_data(&args.train_data, args.val_data.as_deref(), read, &interrupt, messages)?;
-    if !args.json {
-        print(&corpus::describe(&data.corpus, messages))?;
-    }
+    let mut read = corpus::settings(&args.read)?;
     let run = RunFolder::new(args.checkpoint_dir.clone().unwrap_or_else(|| default_run(&args.train_data)));
     if args.reset_training && run.has_run() {
         let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
@@ -43,8 +40,20 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     }
     run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let start = find_start(&run, args.resume.as_deref(), messages)?;
+    let mut validation = args.val_data.clone();
+    if let Some(state) = start.as_ref().map(|start| &start.state) {
+        // What is not given is that of the run.
+        read.max_frames = read.max_frames.or(state.settings.max_frames);
+        read.max_tokens = read.max_tokens.or(state.settings.max_tokens);
+        read.language = read.language.or(state.data.language.as_deref().and_then(Language::from_code));
+        validation = validation.or(state.data.validation_folder.as_ref().map(PathBuf::from));
+    }
+    let data = open_data(&args.train_data, validation.as_deref(), read.clone(), &interrupt, messages)?;
+    if !args.json {
+        print(&corpus::describe(&data.corpus, messages))?;
+    }
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
-    let settings = choose(args, &data, start.as_ref().map(|start| &start.state.settings), &mut chooser);
+    let settings = choose(args, &data, &read, start.as_ref().map(|start| &start.state.settings), &mut chooser);
     let mut injection = Injection::default();
     for fault in &args.inject {
         injection.nan_at = injection.nan_at.or(fault.nan_at);
@@ -180,16 +189,17 @@ impl Chooser {
     }
 }
 
-fn choose(args: &TrainArgs, data: &Data, saved: Option<&TrainSettings>, chooser: &mut Chooser) -> TrainSettings {
+fn choose(
+    args: &TrainArgs,
+    data: &Data,
+    read: &CorpusSettings,
+    saved: Option<&TrainSettings>,
+    chooser: &mut Chooser,
+) -> TrainSettings {
     let default = TrainSettings::default();
     let size = chooser.pick("--model-size", args.model_size, saved.map(|s| s.size), Size::Tiny, "default");
-    let accumulate = chooser.pick(
-        "--grad-accum",
-        args.grad_accum.map(|n| n as usize),
-        saved.map(|s| s.accumulate),
-        1,
-        "default",
-    );
+    let accumulate =
+        chooser.pick("--grad-accum", args.grad_accum.map(|n| n as usize), saved.map(|s| s.accumulate), 1, "default");
     let (by_memory, why) = batch_by_memory(memory::total_bytes(), data.clips.len());
     // Saved is the whole step; what is asked for is one part of it.
     let part = chooser.pick(
@@ -248,11 +258,11 @@ fn choose(args: &TrainArgs, data: &Data, saved: Option<&TrainSettings>, chooser:
     let epochs = pick_number("--epochs", args.epochs, saved.map(|s| s.epochs), default.epochs);
     let buffer = pick_number("--buffer-size", args.buffer_size, saved.map(|s| s.buffer as u64), 50);
     let depth = pick_number("--pipeline-depth", args.pipeline_depth, saved.map(|s| s.depth as u64), 2);
-    let memory_limit =
-        pick_number("--memory-limit", args.memory_limit, saved.map(|s| s.memory_limit as u64 / MB), 512);
+    let memory_limit = pick_number("--memory-limit", args.memory_limit, saved.map(|s| s.memory_limit as u64 / MB), 512);
     let cache_limit = pick_number("--cache-limit", args.cache_limit, saved.map(|s| s.cache_limit / MB), 2000);
     let log_every = pick_number("--log-every", args.log_every, saved.map(|s| s.log_every), default.log_every);
-    let checkpoint_every = pick_number("--checkpoint-every", args.checkpoint_every, saved.map(|s| s.checkpoint_every), 500);
+    let checkpoint_every =
+        pick_number("--checkpoint-every", args.checkpoint_every, saved.map(|s| s.checkpoint_every), 500);
     let keep = pick_number("--keep", args.keep, saved.map(|s| s.keep as u64), 5);
     let sample_every = pick_number("--sample-every", args.sample_every, saved.map(|s| s.sample_every), 1000);
     let patience = pick_number("--patience", args.patience, saved.map(|s| s.patience), 0);
@@ -275,8 +285,8 @@ fn choose(args: &TrainArgs, data: &Data, saved: Option<&TrainSettings>, chooser:
             "default",
         ),
         prior_steps: saved.map_or(default.prior_steps, |s| s.prior_steps),
-        max_frames: args.read.max_mel_frames,
-        max_tokens: args.read.max_text_length,
+        max_frames: read.max_frames,
+        max_tokens: read.max_tokens,
         accumulate,
         rate: LearningRate { peak, warmup, schedule },
         clip,
@@ -323,7 +333,9 @@ fn batch_by_memory(bytes: Option<u64>, clips: usize) -> (usize, String) {
         _ => 8,
     };
     let chosen = by_memory.min(MOST_ON_CPU).min((clips / 4).max(1));
-    let why = format!("{by_memory} by {gigabytes:.0} GB of memory, at most {MOST_ON_CPU} on a CPU and a quarter of the clips");
+    let why = format!(
+        "{by_memory} by {gigabytes:.0} GB of memory, at most {MOST_ON_CPU} on a CPU and a quarter of the clips"
+    );
     (chosen, why)
 }
 
@@ -408,11 +420,7 @@ impl Screen<'_> {
     }
 
     fn line(&self, text: &str) -> Result<(), Failure> {
-        if self.live {
-            self.bar.suspend(|| print(&format!("{text}\n")))
-        } else {
-            print(&format!("{text}\n"))
-        }
+        if self.live { self.bar.suspend(|| print(&format!("{text}\n"))) } else { print(&format!("{text}\n")) }
     }
 
     fn start(
@@ -424,7 +432,10 @@ impl Screen<'_> {
     ) -> Result<(), Failure> {
         if self.json {
             let resumed = resumed.map(|(step, _, _)| step);
-            return self.line(&json!({"event": "start", "run": folder, "settings": settings, "data": data, "resumed_from": resumed}).to_string());
+            return self.line(
+                &json!({"event": "start", "run": folder, "settings": settings, "data": data, "resumed_from": resumed})
+                    .to_string(),
+            );
         }
         self.line(&self.messages.with(
             "train-data",
@@ -442,10 +453,12 @@ impl Screen<'_> {
             ],
         ))?;
         match resumed {
-            Some((step, epoch, batch)) => self.line(&self.messages.with(
-                "train-resumed",
-                &[("step", &step), ("epoch", &epoch), ("batch", &batch), ("folder", &folder)],
-            )),
+            Some((step, epoch, batch)) => {
+                self.line(&self.messages.with(
+                    "train-resumed",
+                    &[("step", &step), ("epoch", &epoch), ("batch", &batch), ("folder", &folder)],
+                ))
+            }
             None => self.line(&self.messages.with("train-new", &[("folder", &folder)])),
         }
     }
@@ -458,11 +471,11 @@ impl Screen<'_> {
         match event {
             Event::Model { parts, .. } => {
                 let all: usize = parts.iter().map(|(_, count)| count).sum();
-                let parts: Vec<String> = parts.iter().map(|(name, count)| format!("{name} {}", millions(*count))).collect();
-                self.line(&messages.with(
-                    "train-model",
-                    &[("parameters", &millions(all)), ("parts", &parts.join(", "))],
-                ))
+                let parts: Vec<String> =
+                    parts.iter().map(|(name, count)| format!("{name} {}", millions(*count))).collect();
+                self.line(
+                    &messages.with("train-model", &[("parameters", &millions(all)), ("parts", &parts.join(", "))]),
+                )
             }
             Event::Preflight(preflight) => {
                 let peak = preflight.peak_bytes.map_or("?".to_owned(), |bytes| (bytes / MB).to_string());
@@ -481,10 +494,12 @@ impl Screen<'_> {
             Event::Validation { step, loss, terms, best } => {
                 let mark = if *best { messages.get("train-best") } else { String::new() };
                 let (loss, terms) = (format!("{loss:.4}"), named(terms));
-                self.line(&messages.with(
-                    "train-validation",
-                    &[("step", step), ("loss", &loss), ("terms", &terms), ("best", &mark)],
-                ))
+                self.line(
+                    &messages.with(
+                        "train-validation",
+                        &[("step", step), ("loss", &loss), ("terms", &terms), ("best", &mark)],
+                    ),
+                )
             }
             Event::Checkpoint { step, path } => {
                 self.line(&messages.with("train-checkpoint", &[("step", step), ("path", &path.display())]))

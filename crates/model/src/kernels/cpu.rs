@@ -3,6 +3,8 @@
 //! Blocks have a fixed size and their sums are added in a fixed order, so that results do not depend on the number of
 //! cores that happened to be free. The loops are compiled for the vector units there are (`pulp`) and chosen at run time.
 
+#![allow(clippy::type_complexity)] // what parallel iterators zip together
+
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -174,7 +176,7 @@ fn exp(x: f32) -> f32 {
 
 const CUBE: f32 = 0.044_715;
 /// 2 sqrt(2 / π)
-const SLOPE: f32 = 1.595_769_1;
+const SLOPE: f32 = 1.595_769;
 
 /// The bend of GELU (its usual approximation): `x · sigmoid(1.6 (x + 0.045 x³))`.
 #[inline(always)]
@@ -207,16 +209,18 @@ pub(super) fn gelu(x: &[f32]) -> Vec<f32> {
 
 pub(super) fn gelu_backward(x: &[f32], grad: &[f32]) -> Vec<f32> {
     let mut out = uninitialised(x.len());
-    out.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).zip(grad.par_chunks(ELEMENTS)).for_each(|((out, x), grad)| {
-        vectorised(
-            #[inline(always)]
-            || {
-                for ((out, x), grad) in out.iter_mut().zip(x).zip(grad) {
-                    *out = grad * bend_slope(*x);
-                }
-            },
-        );
-    });
+    out.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).zip(grad.par_chunks(ELEMENTS)).for_each(
+        |((out, x), grad)| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    for ((out, x), grad) in out.iter_mut().zip(x).zip(grad) {
+                        *out = grad * bend_slope(*x);
+                    }
+                },
+            );
+        },
+    );
     out
 }
 
@@ -310,7 +314,8 @@ pub(super) fn norm_backward(
             || {
                 let [sum_weight, sum_bias, sum_scale, sum_shift] = &mut sums;
                 let scale = modulation.map(|m| &m.scale[n * channels..(n + 1) * channels]);
-                let rows = out.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(grad.chunks_exact(channels));
+                let rows =
+                    out.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(grad.chunks_exact(channels));
                 for ((out, x), grad) in rows {
                     let (mean, inverse) = moments(x);
                     match scale {
@@ -474,7 +479,9 @@ pub(super) fn adam(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &m
             #[inline(always)]
             || {
                 let (one1, one2) = (1.0 - adam.beta1, 1.0 - adam.beta2);
-                for (((value, grad), mean), square) in value.iter_mut().zip(grad).zip(mean.iter_mut()).zip(square.iter_mut()) {
+                for (((value, grad), mean), square) in
+                    value.iter_mut().zip(grad).zip(mean.iter_mut()).zip(square.iter_mut())
+                {
                     let grad = grad * factor;
                     *mean = mean.mul_add(adam.beta1, grad * one1);
                     *square = square.mul_add(adam.beta2, grad * grad * one2);

@@ -160,7 +160,13 @@ impl Backward<Flex, 3> for Dense {
     type State = (NodeId, NodeId);
 
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        dense_backward(ops.state, &ops.node_grad(grads), ops.parents.map(|parent| parent.map(|node| node.id)), grads, checkpointer);
+        dense_backward(
+            ops.state,
+            &ops.node_grad(grads),
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            grads,
+            checkpointer,
+        );
     }
 }
 
@@ -426,7 +432,8 @@ pub(super) fn adam(
     if norm.is_finite() {
         let factor = settings.clip / norm.max(settings.clip);
         // storage_mut copies when somebody else holds the tensor.
-        let (value, mean, square) = (value.storage_mut::<f32>(), mean.storage_mut::<f32>(), square.storage_mut::<f32>());
+        let (value, mean, square) =
+            (value.storage_mut::<f32>(), mean.storage_mut::<f32>(), square.storage_mut::<f32>());
         cpu::adam(value, &Values::of(grad), mean, square, factor, settings);
     }
     (value, mean, square)

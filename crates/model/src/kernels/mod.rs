@@ -210,12 +210,22 @@ mod tests {
     fn fused_and_composed_operations_give_the_same() {
         // Sizes that are no multiples of anything, and enough rows for several blocks.
         let (x, w, b, r) = (random(1, [3, 101, 37]), random(2, [29, 37]), random(3, [29]), random(4, [3, 101, 29]));
-        compare(linear(x.clone(), w.clone(), b.clone()), composed::linear(x.clone(), w.clone(), b.clone()), grads!(x, w, b), "linear");
+        compare(
+            linear(x.clone(), w.clone(), b.clone()),
+            composed::linear(x.clone(), w.clone(), b.clone()),
+            grads!(x, w, b),
+            "linear",
+        );
         let added = r.clone() + composed::linear(x.clone(), w.clone(), b.clone());
         compare(linear_add(x.clone(), w.clone(), b.clone(), r.clone()), added, grads!(x, w, b, r), "linear_add");
         compare(gelu(x.clone()), composed::gelu(x.clone()), grads!(x), "gelu");
         let (w, b) = (random(5, [37]), random(6, [37]));
-        compare(layer_norm(x.clone(), w.clone(), b.clone()), composed::layer_norm(x.clone(), w.clone(), b.clone()), grads!(x, w, b), "norm");
+        compare(
+            layer_norm(x.clone(), w.clone(), b.clone()),
+            composed::layer_norm(x.clone(), w.clone(), b.clone()),
+            grads!(x, w, b),
+            "norm",
+        );
         let (scale, shift) = (random(7, [3, 37]), random(8, [3, 37]));
         compare(
             modulated_norm(x.clone(), w.clone(), b.clone(), scale.clone(), shift.clone()),
