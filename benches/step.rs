@@ -23,6 +23,7 @@ const N_MELS: usize = 80;
 const VOCABULARY: usize = 81;
 
 fn main() {
+    memory::keep_freed_blocks();
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["export", folder, size] => export(Path::new(folder), size.parse().expect("a size")),

@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::messages::Messages;
 
 fn main() -> ExitCode {
+    tandem_train::memory::keep_freed_blocks();
     let args = Args::parse();
     let messages = Messages::for_user(args.lang);
     match run(args, &messages) {
