@@ -327,7 +327,8 @@ pub(crate) enum NanKind {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then those of the run.
+    after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then
+those of the run, but for --num-workers and --max-steps.
 Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command goes on exactly there.
 
 Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint.
