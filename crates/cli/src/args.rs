@@ -326,8 +326,7 @@ pub(crate) enum NanKind {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then
+#[command(after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then
 those of the run, but for --num-workers and --max-steps.
 Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command goes on exactly there.
 
@@ -337,8 +336,7 @@ Examples:
   tandem train --train-data my-voice
   tandem train --train-data my-voice --val-data my-voice-held-out --model-size small --batch-size 16
   tandem train --train-data my-voice --batch-size 8 --grad-accum 4      (the same as --batch-size 32, in less memory)
-  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl"
-)]
+  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
 pub(crate) struct TrainArgs {
     /// Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/
     #[arg(long, value_name = "DIR", help_heading = "Data")]
