@@ -382,7 +382,8 @@ fn bad_input_is_refused_with_its_name_and_what_to_do() {
         &["cannot write", "file"],
     );
     refused(&train(&corpus, "--mixed-precision"), &["--mixed-precision", "single precision"]);
-    refused(&train(&corpus, "--resume last"), &["no checkpoint in"]);
+    refused(&train(&corpus, "--resume last"), &["does not exist"]);
+    assert!(!work.path("new").exists(), "what is refused leaves nothing behind");
 
     work.trained("run", "--batch-size 4 --max-steps 2");
     let out = work.path("x.wav");
@@ -408,7 +409,7 @@ fn bad_input_is_refused_with_its_name_and_what_to_do() {
     check(synth("banana", &["--speaker", "missing.wav"]), &["missing.wav"]);
     check(synth("banana", &["--speed", "0"]), &["greater than 0"]);
     assert!(!out.exists(), "nothing was written");
-    refused(&format!("synth banana --checkpoint {}", work.path("nowhere").display()), &["no checkpoint in"]);
+    refused(&format!("synth banana --checkpoint {}", work.path("nowhere").display()), &["does not exist"]);
     let said = synth("banana piano", &["--speaker", "sara"]);
     assert!(said.status.success(), "{}", stderr(&said));
     assert!(fs::metadata(&out).expect("a file").len() > 1000);
@@ -453,4 +454,65 @@ fn the_demo_learns_to_speak() {
     };
     let (normal, slow) = (seconds("--speaker omid"), seconds("--speaker omid --speed 0.5"));
     assert!((1.7..2.3).contains(&(slow / normal)), "{normal} {slow}");
+}
+
+#[test]
+fn going_back_keeps_what_came_later_and_the_best_is_always_the_best() {
+    let work = Workplace::new(16, 1);
+    work.trained("run", "--batch-size 4 --max-steps 6 --checkpoint-every 2 --validate-every 2 --keep 9");
+    let checkpoints = work.path("run/checkpoints");
+    let best = fs::read_to_string(checkpoints.join("best")).expect("a best one");
+    // A kill between the checkpoint and the note of it.
+    fs::remove_file(checkpoints.join("best")).expect("there");
+    work.trained("run", "--max-steps 6");
+    assert_eq!(fs::read_to_string(checkpoints.join("best")).expect("noted again"), best);
+    // Refused: nothing moves.
+    let foreign = Workplace::new(18, 1);
+    foreign.trained("run", "--batch-size 4 --max-steps 1");
+    let other = foreign.path("run/checkpoints/step-00000001");
+    let output = work.train("run", &format!("--resume {}", other.display()));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&other.display().to_string()), "{}", stderr(&output));
+    assert_eq!(last_step(&work.path("run")), Some(6));
+    // Twice back to step 2: what came later is kept each time.
+    for aside in 1..=2 {
+        let step = checkpoints.join("step-00000002");
+        work.trained("run", &format!("--resume {} --max-steps 4", step.display()));
+        assert_eq!(last_step(&work.path("run")), Some(4));
+        assert!(checkpoints.join(format!("set-aside-{aside}-step-00000004")).exists());
+    }
+    assert!(fs::read_to_string(checkpoints.join("best")).is_ok_and(|best| {
+        checkpoints.join(best.trim()).exists()
+    }));
+    // From the checkpoint of another folder: it is this run's own at once.
+    let step = checkpoints.join("step-00000004");
+    work.trained("elsewhere", &format!("--batch-size 4 --resume {} --max-steps 4", step.display()));
+    assert_eq!(last_step(&work.path("elsewhere")), Some(4));
+    assert_eq!(work.weights("elsewhere", 4), work.weights("run", 4));
+}
+
+#[test]
+fn two_processes_do_not_train_in_one_folder_and_a_closed_output_saves() {
+    let work = Workplace::new(16, 1);
+    let mut first = tandem()
+        .args(work.arguments("run", "--batch-size 4 --max-steps 100000 --log-every 1"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut reader = std::io::BufReader::new(first.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("\"progress\"") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut reader, &mut line).expect("output") > 0, "it ended");
+    }
+    for more in ["--batch-size 4", "--batch-size 4 --reset-training"] {
+        let second = work.train("run", more);
+        assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
+        assert!(stderr(&second).contains("another process is training in"), "{}", stderr(&second));
+    }
+    // Nobody reads any more, as with `| head`.
+    drop(reader);
+    let status = first.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    assert!(last_step(&work.path("run")).is_some_and(|step| step >= 1), "with a checkpoint");
 }

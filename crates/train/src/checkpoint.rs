@@ -31,6 +31,7 @@ const MODEL: &str = "model.safetensors";
 const OPTIMISER: &str = "optimiser.safetensors";
 const STATE: &str = "state.json";
 const CHECKSUMS: &str = "checksums.json";
+const REPLACED: &str = ".replaced-";
 
 /// What a checkpoint knows besides tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,9 +50,11 @@ pub struct State {
     /// Seconds of audio trained on so far.
     pub audio_seconds: f64,
     /// The best validation loss so far, and its step.
-    pub best: Option<(f64, u64)>,
+    pub best: Option<(f32, u64)>,
     /// Validations since then.
     pub stale: u64,
+    /// Parts that batches go through the device in; more than asked for when its memory was too small.
+    pub parts: usize,
     /// How the run was set up.
     pub settings: TrainSettings,
     /// Shapes of the model.
@@ -156,6 +159,7 @@ pub enum CheckpointError {
 impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            CheckpointError::None(path) if !path.exists() => write!(f, "`{}` does not exist", path.display()),
             CheckpointError::None(path) => write!(f, "no checkpoint in {}", path.display()),
             CheckpointError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             CheckpointError::Damaged(path, what) => write!(f, "{} is damaged: {what}", path.display()),
@@ -202,6 +206,27 @@ impl Checkpoints {
         text.trim().strip_prefix("step-")?.parse().ok()
     }
 
+    /// Makes what is noted agree with the state of a run: a kill may have come in between.
+    pub fn correct_best(&self, best: Option<u64>) -> Result<(), CheckpointError> {
+        match best.filter(|best| self.steps().contains(best)) {
+            Some(best) if self.best() == Some(best) => Ok(()),
+            Some(best) => self.note_best(best),
+            None => {
+                let _ = fs::remove_file(self.folder.join("best"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves a checkpoint out of the way, to a name that is free.
+    pub fn set_aside(&self, step: u64) -> Result<PathBuf, CheckpointError> {
+        let from = self.path(step);
+        let name = |n: u64| self.folder.join(format!("set-aside-{n}-step-{step:08}"));
+        let to = (1..).map(name).find(|path| !path.exists()).expect("numbers do not end");
+        fs::rename(&from, &to).map_err(|error| CheckpointError::Io(from, error))?;
+        Ok(to)
+    }
+
     /// Notes which one is the best.
     pub fn note_best(&self, step: u64) -> Result<(), CheckpointError> {
         let path = self.folder.join("best");
@@ -231,13 +256,17 @@ impl Checkpoints {
         }
         make_readable(temporary.path(), 0o755).map_err(io)?;
         sync_folder(temporary.path()).map_err(io)?;
+        // The same step again: the old one is kept until the new one is there. `sweep` brings it back after a kill.
+        let replaced = self.folder.join(format!("{REPLACED}{:08}", checkpoint.state.step));
         if target.exists() {
-            // The same step again, after a run went back to an older checkpoint.
-            let old = tempfile::Builder::new().prefix(".writing-").tempdir_in(&self.folder).map_err(io)?;
-            fs::rename(&target, old.path().join("old")).map_err(io)?;
+            fs::rename(&target, &replaced).map_err(io)?;
         }
-        fs::rename(temporary.path(), &target).map_err(io)?;
+        if let Err(error) = fs::rename(temporary.path(), &target) {
+            let _ = fs::rename(&replaced, &target);
+            return Err(io(error));
+        }
         let _ = temporary.keep();
+        let _ = fs::remove_dir_all(&replaced);
         sync_folder(&self.folder).map_err(io)?;
         Ok(target)
     }
@@ -261,9 +290,15 @@ impl Checkpoints {
         self.sweep();
     }
 
-    /// Takes away what a killed run left half-written.
+    /// Takes away what a killed run left half-written, and brings back what it was about to replace.
     pub fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(step) = name.strip_prefix(REPLACED).and_then(|step| step.parse().ok()) {
+                let target = self.path(step);
+                let _ =
+                    if target.exists() { fs::remove_dir_all(entry.path()) } else { fs::rename(entry.path(), target) };
+            }
             if entry.file_name().to_str().is_some_and(|name| name.starts_with(".writing-") || name.starts_with(".old-"))
             {
                 let _ = fs::remove_dir_all(entry.path());
@@ -277,7 +312,7 @@ pub fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     if path.join(STATE).is_file() || path.join(CHECKSUMS).is_file() {
         return Ok(path.to_owned());
     }
-    for folder in [path.join("checkpoints"), path.to_owned()] {
+    for folder in [path.join("checkpoints"), path.to_owned(), path.join("run/checkpoints")] {
         let checkpoints = Checkpoints::new(folder);
         let steps = checkpoints.steps();
         if let Some(step) = checkpoints.best().filter(|best| steps.contains(best)).or(steps.last().copied()) {
@@ -314,7 +349,7 @@ pub fn read_weights(folder: &Path) -> Result<(State, Tensors), CheckpointError> 
 }
 
 fn read_sums(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
-    if !folder.is_dir() {
+    if !folder.is_dir() || folder.join("checkpoints").is_dir() {
         return Err(CheckpointError::None(folder.to_owned()));
     }
     let damaged = |what: String| CheckpointError::Damaged(folder.to_owned(), what);

@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tandem_data::{
@@ -57,9 +58,13 @@ impl Data {
             }
         };
         // Rows that are in both are for validation.
-        let clips = if corpus.folder() == validation.folder() && !Arc::ptr_eq(&corpus, &validation) {
+        let clips = if full(&corpus) == full(&validation) && !Arc::ptr_eq(&corpus, &validation) {
             let kept: HashSet<String> = validation_clips.iter().map(|&clip| validation.name(clip).0).collect();
-            clips.into_iter().filter(|&clip| !kept.contains(&corpus.name(clip).0)).collect()
+            let clips: Vec<u32> = clips.into_iter().filter(|&clip| !kept.contains(&corpus.name(clip).0)).collect();
+            if clips.is_empty() {
+                return Err("all clips are for validation, none is left to train on".to_owned());
+            }
+            clips
         } else {
             clips
         };
@@ -89,9 +94,9 @@ impl Data {
             }
         }
         DataIdentity {
-            folder: self.corpus.folder().display().to_string(),
-            validation_folder: (self.validation.folder() != self.corpus.folder())
-                .then(|| self.validation.folder().display().to_string()),
+            folder: full(&self.corpus).display().to_string(),
+            validation_folder: (full(&self.validation) != full(&self.corpus))
+                .then(|| full(&self.validation).display().to_string()),
             audio_folder: self.corpus.settings().audio_folder.clone(),
             language: self.corpus.settings().language.map(|language| language.code().to_owned()),
             clips: self.clips.len(),
@@ -141,6 +146,11 @@ impl Data {
     pub(crate) fn loader(&self, settings: &TrainSettings, reference: Option<usize>) -> Result<Arc<Loader>, String> {
         loader(&self.corpus, &self.clips, settings, settings.batch_size, reference)
     }
+}
+
+/// Where a corpus really is, however it was named.
+fn full(corpus: &Corpus) -> PathBuf {
+    corpus.folder().canonicalize().unwrap_or_else(|_| corpus.folder().to_owned())
 }
 
 fn loader(

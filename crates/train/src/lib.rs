@@ -9,6 +9,7 @@
 //! | `optimiser.rs` | [`AdamW`] on the device |
 //! | `schedule.rs` | [`LearningRate`]: a pure function of the step |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
+//! | `events.rs` | [`Event`], [`Report`]: what a run tells about itself |
 //! | `checkpoint.rs` | [`Checkpoints`]: atomic, checksummed |
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
 //! | `speech.rs` | [`Speech`]: a voice that speaks |
@@ -17,6 +18,7 @@
 
 pub mod checkpoint;
 mod evaluate;
+mod events;
 mod features;
 mod feed;
 pub mod memory;
@@ -30,6 +32,7 @@ mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State};
 pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate, text_of};
+pub use events::{Ending, Event, Preflight, Progress, Report, TrainError};
 pub use features::{MelStats, Prepared, prepare};
 pub use feed::{Data, Feed, validation_batches};
 pub use optimiser::{AdamW, AdamWSettings, Grads};
@@ -38,6 +41,4 @@ pub use schedule::{LearningRate, OptimizationLevel, Schedule};
 pub use settings::{CachePlace, NanPolicy, TrainSettings};
 pub use speech::{Said, Speech, SpeechError, seed_of};
 pub use step::{Injection, Learner, StepRecord, StepValues};
-pub use trainer::{
-    Ending, Event, Preflight, Progress, Report, TrainError, Trainer, parameter_parts, position, validation_losses,
-};
+pub use trainer::{Start, Trainer, parameter_parts, position, validation_losses};

@@ -74,6 +74,17 @@ impl RunFolder {
         self.path.join("manifest.json").exists() || !self.checkpoints().steps().is_empty()
     }
 
+    /// Nobody else may train in this folder as long as the result lives; none when somebody does.
+    pub fn lock(&self) -> io::Result<Option<fs::File>> {
+        let file = fs::File::create(self.path.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            // A file system without locks: as before there were any.
+            Err(fs::TryLockError::Error(_)) => Ok(Some(file)),
+        }
+    }
+
     /// Makes the folder and proves that it can be written to.
     pub fn create(&self) -> io::Result<()> {
         fs::create_dir_all(&self.path)?;
@@ -94,9 +105,14 @@ impl RunFolder {
     pub fn add_to_manifest(&self, choices: &[Choice], facts: Value) -> io::Result<()> {
         let path = self.path.join("manifest.json");
         let mut manifest: Value = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({"starts": []})),
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
             Err(_) => json!({"starts": []}),
         };
+        if !manifest.get("starts").is_some_and(Value::is_array) {
+            // Not one of ours, or damaged: kept, but not added to.
+            fs::rename(&path, path.with_extension("json.damaged"))?;
+            manifest = json!({"starts": []});
+        }
         let entry = json!({"version": env!("CARGO_PKG_VERSION"), "settings": choices, "facts": facts});
         if let Some(starts) = manifest["starts"].as_array_mut() {
             starts.push(entry);
@@ -135,7 +151,11 @@ impl Log {
     /// Adds lines; they must have a `step`.
     pub fn add(&mut self, lines: &[Value]) -> io::Result<()> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        self.file.write_all(text.as_bytes())
+        let before = self.file.metadata()?.len();
+        self.file.write_all(text.as_bytes()).inspect_err(|_| {
+            // Half a line would spoil the next one.
+            let _ = self.file.set_len(before);
+        })
     }
 }
 

@@ -30,6 +30,7 @@ pub struct Learner {
     settings: TrainSettings,
     step: u64,
     next: Cursor,
+    parts: usize,
     /// Faults on purpose.
     pub injection: Injection,
 }
@@ -99,6 +100,7 @@ impl Learner {
             settings: settings.clone(),
             step: 0,
             next: Cursor::START,
+            parts: settings.accumulate.max(1),
             injection: Injection::default(),
         }
     }
@@ -110,6 +112,10 @@ impl Learner {
         learner.optimiser = AdamW::import(settings.adam, &model, &checkpoint.optimiser);
         learner.model = Some(model);
         (learner.step, learner.next) = (checkpoint.state.step, checkpoint.state.next.into());
+        // Parts do not change the step but for rounding; with those of the run not even that.
+        if settings.accumulate == checkpoint.state.settings.accumulate {
+            learner.parts = checkpoint.state.parts;
+        }
         Ok(learner)
     }
 
@@ -154,21 +160,28 @@ impl Learner {
         sum.expect("a batch has rows")
     }
 
+    /// The same, in as few parts as the device's memory allows, beginning with what was enough before.
+    pub fn gradients_that_fit(&mut self, inputs: &HostInputs) -> (Tensor<1>, Grads) {
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, self.parts))) {
+                Ok(result) => return result,
+                Err(panic) if is_out_of_memory(&*panic) && self.parts < inputs.rows => self.parts *= 2,
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+    }
+
+    /// Parts that batches go through the device in.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
     /// Learns from a batch. When it is too large for the device, it is split, and the step is the same.
     pub fn step(&mut self, mut prepared: Prepared) -> StepRecord {
         if self.injection.nan_at == Some(self.step + 1) {
             prepared.inputs.mel[0] = f32::NAN;
         }
-        let mut parts = self.settings.accumulate.max(1);
-        let (values, grads) = loop {
-            match catch_unwind(AssertUnwindSafe(|| self.gradients(&prepared.inputs, parts))) {
-                Ok(result) => break result,
-                Err(panic) if is_out_of_memory(&*panic) && parts < prepared.inputs.rows => parts *= 2,
-                Err(panic) => resume_unwind(panic),
-            }
-        };
-        // From now on it must not be split so coarsely again.
-        self.settings.accumulate = parts;
+        let (values, grads) = self.gradients_that_fit(&prepared.inputs);
         self.step += 1;
         let rate = self.settings.rate.at(self.step);
         let model = self.model.take().expect("absent only inside a step");
@@ -180,7 +193,7 @@ impl Learner {
             cursor: prepared.cursor,
             clips: prepared.clips,
             seconds: prepared.seconds,
-            parts,
+            parts: self.parts,
             rate,
             values: Tensor::cat(vec![values, norm], 0),
         }

@@ -1,16 +1,16 @@
 //! A run, from the first batch to the final report. Reads top to bottom: feed → step → record.
 
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::json;
 use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
+use crate::events::{Ending, Event, Preflight, Progress, Report, TrainError};
 use crate::features::{MelStats, Prepared};
 use crate::feed::{Data, Feed};
 use crate::memory;
@@ -24,202 +24,19 @@ const MOST_VOICES: usize = 256;
 /// Clips that a validation looks at, at most.
 const VALIDATION_CLIPS: usize = 64;
 
-/// What happens during a run, for whoever shows it.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// The model is made.
-    Model {
-        /// Parameters of each part.
-        parts: &'a [(String, usize)],
-        /// The device.
-        device: String,
-    },
-    /// The longest batch went through the device, to see that it fits.
-    Preflight(&'a Preflight),
-    /// Some steps were done.
-    Progress(&'a Progress),
-    /// Validated.
-    Validation {
-        /// After this step.
-        step: u64,
-        /// The loss.
-        loss: f64,
-        /// Its terms.
-        terms: [f64; 3],
-        /// Whether it is the best so far.
-        best: bool,
-    },
-    /// A checkpoint is on the disk.
-    Checkpoint {
-        /// Of this step.
-        step: u64,
-        /// Where.
-        path: &'a std::path::Path,
-    },
-    /// A checkpoint could not be written; the run goes on.
-    CheckpointFailed {
-        /// Of this step.
-        step: u64,
-        /// Why.
-        error: &'a CheckpointError,
-    },
-    /// Speech was made.
-    Sample {
-        /// After this step.
-        step: u64,
-        /// The WAV file.
-        path: &'a std::path::Path,
-    },
-    /// A sample could not be made or written; the run goes on.
-    SampleFailed {
-        /// After this step.
-        step: u64,
-        /// Why.
-        error: String,
-    },
-    /// The loss of a step was not a number.
-    NotFinite {
-        /// The step.
-        step: u64,
-        /// The ids of its clips.
-        clips: &'a [String],
-        /// What is done about it.
-        policy: NanPolicy,
-    },
-    /// Batches are split from now on, because the device's memory is too small.
-    Split {
-        /// From this step on.
-        step: u64,
-        /// In so many parts.
-        parts: usize,
-    },
-}
-
-/// What the longest batch took.
-#[derive(Clone, Debug, Serialize)]
-pub struct Preflight {
-    /// Clips.
-    pub rows: usize,
-    /// Frames of each.
-    pub frames: usize,
-    /// Tokens of each.
-    pub tokens: usize,
-    /// Seconds.
-    pub seconds: f64,
-    /// Peak memory of the process afterwards, in bytes, where it is known.
-    pub peak_bytes: Option<u64>,
-}
-
-/// How far a run is.
-#[derive(Clone, Debug, Serialize)]
-pub struct Progress {
-    /// Steps done.
-    pub step: u64,
-    /// Steps there will be.
-    pub steps: u64,
-    /// Epoch, counted from 0.
-    pub epoch: u64,
-    /// Mean loss since the last time.
-    pub loss: f64,
-    /// Its terms.
-    pub terms: [f64; 3],
-    /// Norm of the last gradient.
-    pub norm: f64,
-    /// Learning rate.
-    pub rate: f64,
-    /// Steps per second since the last time.
-    pub steps_per_s: f64,
-    /// Seconds of audio per second since the last time.
-    pub audio_per_s: f64,
-    /// Share of the time that the model waited for data since the last time.
-    pub starved: f64,
-    /// Seconds until the end.
-    pub eta_s: f64,
-    /// Memory of the process, in bytes, where it is known.
-    pub memory_bytes: Option<u64>,
-}
-
-/// Why a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// All epochs or steps are done.
-    Finished,
-    /// Validation did not get better any more.
-    Stale,
-    /// Asked to.
-    Stopped,
-}
-
-/// What a run did.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// Why it ended.
-    pub ending: Ending,
-    /// Steps done, from the very start.
-    pub step: u64,
-    /// Steps done this time.
-    pub steps: u64,
-    /// Seconds this time.
-    pub seconds: f64,
-    /// Seconds of training from the very start.
-    pub total_seconds: f64,
-    /// Seconds of audio trained on, from the very start.
-    pub audio_seconds: f64,
-    /// The last loss.
-    pub loss: Option<f64>,
-    /// The best validation loss and its step.
-    pub best: Option<(f64, u64)>,
-    /// Parameters.
-    pub parameters: usize,
-    /// Share of the time that the model waited for data.
-    pub starved: f64,
-    /// Peak memory of the process, in bytes, where it is known.
-    pub peak_bytes: Option<u64>,
-    /// Share of the step that searched alignments.
-    pub alignment_share: f64,
-    /// What each stage did.
-    pub stages: Vec<tandem_flow::StageStats>,
-    /// What each queue did.
-    pub queues: Vec<tandem_flow::QueueStats>,
-    /// Clips left out while loading.
-    pub left_out: Vec<tandem_data::FaultReport>,
-}
-
-/// Why a run failed.
-#[derive(Debug)]
-pub enum TrainError {
-    /// The data.
-    Data(String),
-    /// A stage failed; what was learned is in a checkpoint if there is one.
-    Stage(tandem_flow::Error),
+/// A checkpoint that a run goes on from, and where it lies.
+#[derive(Clone, Debug)]
+pub struct Start {
     /// The checkpoint.
-    Checkpoint(CheckpointError),
-    /// The run's folder.
-    Io(std::path::PathBuf, std::io::Error),
-    /// The loss was not a number at this step, with these clips.
-    NotFinite(u64, Vec<String>),
+    pub checkpoint: Checkpoint,
+    /// Its folder.
+    pub path: PathBuf,
 }
 
-impl fmt::Display for TrainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TrainError::Data(message) => write!(f, "{message}"),
-            TrainError::Stage(error) => write!(f, "{error}"),
-            TrainError::Checkpoint(error) => write!(f, "{error}"),
-            TrainError::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            TrainError::NotFinite(step, clips) => {
-                write!(f, "the loss of step {step} is not a number; its clips: {}", clips.join(", "))
-            }
-        }
-    }
-}
-
-impl std::error::Error for TrainError {}
-
-impl From<CheckpointError> for TrainError {
-    fn from(error: CheckpointError) -> Self {
-        TrainError::Checkpoint(error)
+fn same_place(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
     }
 }
 
@@ -238,7 +55,7 @@ pub struct Trainer {
 /// What changes from step to step besides the model.
 #[derive(Clone, Debug, Default)]
 struct Ongoing {
-    best: Option<(f64, u64)>,
+    best: Option<(f32, u64)>,
     stale: u64,
     seconds_before: f64,
     audio_seconds: f64,
@@ -252,18 +69,18 @@ impl Trainer {
         settings: TrainSettings,
         run: RunFolder,
         device: &Device,
-        start: Option<Checkpoint>,
+        start: Option<Start>,
     ) -> Result<Trainer, TrainError> {
         let corpus = data.corpus.clone();
         let reference = corpus.speakers().len() > 1;
         let config =
             ModelConfig::new(settings.size, corpus.tokenizer().size(), corpus.settings().mel.n_mels, reference);
         let (learner, stats, state) = match start {
-            Some(checkpoint) => {
-                check_same_run(&checkpoint.state, &settings, &config, &data, &run)?;
+            Some(Start { checkpoint, path }) => {
+                let start_is_here = same_place(&path, &run.checkpoints().path(checkpoint.state.step));
+                check_same_run(&checkpoint.state, &settings, &config, &data, &path)?;
                 let foreign = |error: weights::WeightsError| {
-                    let path = run.checkpoints().path(checkpoint.state.step);
-                    TrainError::Checkpoint(CheckpointError::Foreign(path, vec![error.to_string()]))
+                    TrainError::Checkpoint(CheckpointError::Foreign(path.clone(), vec![error.to_string()]))
                 };
                 let learner = Learner::resume(&checkpoint, &settings, device).map_err(foreign)?;
                 let state = Ongoing {
@@ -271,7 +88,8 @@ impl Trainer {
                     stale: checkpoint.state.stale,
                     seconds_before: checkpoint.state.seconds,
                     audio_seconds: checkpoint.state.audio_seconds,
-                    saved: Some(checkpoint.state.step),
+                    // A checkpoint of another folder is not yet one of this run.
+                    saved: start_is_here.then_some(checkpoint.state.step),
                 };
                 (learner, checkpoint.state.stats, state)
             }
@@ -320,13 +138,24 @@ impl Trainer {
         let first_step = self.lock().steps();
         let io = |path: std::path::PathBuf| move |error| TrainError::Io(path, error);
         self.run.create().map_err(io(self.run.path().to_owned()))?;
-        self.run.checkpoints().sweep();
+        let lock = self.run.lock().map_err(io(self.run.path().join("lock")))?;
+        let Some(_lock) = lock else { return Err(TrainError::Locked(self.run.path().to_owned())) };
+        let checkpoints = self.run.checkpoints();
+        checkpoints.sweep();
+        // What came after the start, or is of the same step and another history, is not part of this run any more.
+        let later = |step: &u64| *step > first_step || (*step == first_step && self.state.saved.is_none());
+        for step in checkpoints.steps().into_iter().filter(later) {
+            let to = checkpoints.set_aside(step)?;
+            on_event(Event::SetAside { step, path: &to });
+        }
+        checkpoints.correct_best(self.state.best.map(|(_, step)| step))?;
+        self.save(started, on_event)?;
         let mut log = Log::open(&self.run.log_path(), first_step).map_err(io(self.run.log_path()))?;
         let parts = parameter_parts(self.lock().model());
         let parameters = parts.iter().map(|(_, count)| count).sum();
         on_event(Event::Model { parts: &parts, device: format!("{:?}", self.device) });
 
-        if self.config.reference && first_step == 0 {
+        if self.config.reference && (first_step == 0 || !self.run.voices_path().exists()) {
             let voices = self.data.voices(&self.settings, &self.stats, MOST_VOICES).map_err(TrainError::Data)?;
             let bytes = weights::to_bytes(&voices).expect("plain tensors");
             write_atomically(&self.run.voices_path(), &bytes).map_err(io(self.run.voices_path()))?;
@@ -348,11 +177,12 @@ impl Trainer {
 
         let mut pending: Vec<StepRecord> = Vec::new();
         let mut window = Window::new(context);
-        let mut parts_now = self.settings.accumulate.max(1);
+        let mut parts_now = self.lock().parts();
         let mut last_loss = None;
-        let mut ending = Ending::Finished;
+        let is_stale = self.settings.patience > 0 && self.state.stale >= self.settings.patience;
+        let mut ending = if is_stale { Ending::Stale } else { Ending::Finished };
         let mut failure = None;
-        while self.lock().steps() < steps {
+        while ending == Ending::Finished && self.lock().steps() < steps {
             // feed → step
             let record = match flow.next() {
                 None => break,
@@ -393,7 +223,10 @@ impl Trainer {
                 break;
             }
             if validate {
-                self.validate(&validation, step, &mut log, on_event)?;
+                if let Err(error) = self.validate(&validation, step, &mut log, on_event) {
+                    failure = Some(error);
+                    break;
+                }
             }
             if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
                 // A failure was told; the next checkpoint may succeed.
@@ -404,7 +237,6 @@ impl Trainer {
             }
             if self.settings.patience > 0 && self.state.stale >= self.settings.patience {
                 ending = Ending::Stale;
-                break;
             }
             if context.stop.reason().is_some() {
                 ending = Ending::Stopped;
@@ -459,8 +291,7 @@ impl Trainer {
         let started = Instant::now();
         let Some(longest) = feed.longest() else { return };
         let (rows, frames, tokens) = (longest.inputs.rows, longest.inputs.frames, longest.inputs.tokens);
-        let parts = self.settings.accumulate.max(1);
-        let (values, _) = self.lock().gradients(&longest.inputs, parts);
+        let (values, _) = self.lock().gradients_that_fit(&longest.inputs);
         let _ = values.into_data();
         let seconds = started.elapsed().as_secs_f64();
         on_event(Event::Preflight(&Preflight { rows, frames, tokens, seconds, peak_bytes: memory::peak_bytes() }));
@@ -518,9 +349,11 @@ impl Trainer {
         let model = plain(self.lock().model());
         let terms = validation_losses(&model, batches, &self.device);
         let loss = terms.iter().sum::<f64>();
-        let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| loss < best);
+        // As it is kept in checkpoints, so that a run that went on decides the same.
+        let kept = loss as f32;
+        let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
         if best {
-            self.state.best = Some((loss, step));
+            self.state.best = Some((kept, step));
             self.state.stale = 0;
         } else {
             self.state.stale += 1;
@@ -541,16 +374,13 @@ impl Trainer {
             self.checkpoint(&learner, started)
         };
         let (step, checkpoints) = (checkpoint.state.step, self.run.checkpoints());
-        let written = checkpoints.write(&checkpoint).and_then(|path| {
-            if self.state.best.is_some_and(|(_, best)| best == step) {
-                checkpoints.note_best(step)?;
-            }
-            Ok(path)
-        });
-        match written {
+        match checkpoints.write(&checkpoint) {
             Ok(path) => {
-                checkpoints.prune(self.settings.keep);
                 self.state.saved = Some(step);
+                // Noted before others are deleted; when it cannot be, nothing is.
+                if checkpoints.correct_best(self.state.best.map(|(_, step)| step)).is_ok() {
+                    checkpoints.prune(self.settings.keep);
+                }
                 on_event(Event::Checkpoint { step, path: &path });
                 Ok(())
             }
@@ -574,6 +404,7 @@ impl Trainer {
                 audio_seconds: self.state.audio_seconds,
                 best: self.state.best,
                 stale: self.state.stale,
+                parts: learner.parts(),
                 settings: self.settings.clone(),
                 model: self.config.clone(),
                 mel: self.data.corpus.settings().mel.clone(),
@@ -625,7 +456,7 @@ fn check_same_run(
     settings: &TrainSettings,
     config: &ModelConfig,
     data: &Data,
-    run: &RunFolder,
+    path: &Path,
 ) -> Result<(), TrainError> {
     let mut lines = settings.differences(&state.settings);
     lines.extend(data.identity().differences(&state.data));
@@ -641,7 +472,7 @@ fn check_same_run(
     if lines.is_empty() {
         return Ok(());
     }
-    Err(CheckpointError::Foreign(run.checkpoints().path(state.step), lines).into())
+    Err(CheckpointError::Foreign(path.to_owned(), lines).into())
 }
 
 /// Parameters of each part of the model.

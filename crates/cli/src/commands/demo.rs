@@ -7,8 +7,8 @@ use tandem_data::{CorpusSettings, DemoCorpus};
 use tandem_model::{Device, Size};
 use tandem_observe::{Curve, alignment_png, curves_svg, spectrogram_png};
 use tandem_train::{
-    Choice, Evaluation, Injection, LearningRate, RunFolder, Said, Schedule, Speech, State, TrainSettings, alignment_of,
-    checkpoint, read_log,
+    Choice, Evaluation, Injection, LearningRate, RunFolder, Said, Schedule, Speech, Start, State, TrainSettings,
+    alignment_of, checkpoint, read_log,
 };
 
 use crate::args::DemoArgs;
@@ -17,6 +17,7 @@ use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::output::print;
+use crate::ui::training::final_report;
 
 pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let folder = &args.folder;
@@ -45,8 +46,11 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let interrupt = interrupt::catch();
     let data = train::open_data(&corpus, None, CorpusSettings::default(), &interrupt, messages)?;
     run.create().map_err(|error| failed(&error))?;
-    let start = run.checkpoints().steps().last().map(|&step| run.checkpoints().read(step)).transpose();
-    let start = start.map_err(|error| Failure::usage(error.to_string()))?;
+    let last = run.checkpoints().steps().last().map(|&step| run.checkpoints().path(step));
+    let start = last
+        .map(|path| checkpoint::read(&path).map(|checkpoint| Start { checkpoint, path }))
+        .transpose()
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let settings = settings(args);
     let choices = vec![Choice {
         name: "--steps".to_owned(),
@@ -65,13 +69,13 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
     let evaluation = held_out.evaluate(&speech, &state, messages);
     let made = Shown::make(&speech, &state, &held_out, &run)?;
-    made.write(folder, &evaluation, args, messages).map_err(|error| failed(&error))?;
+    made.write(folder, &evaluation, held_out.corpus.rows(), messages).map_err(|error| failed(&error))?;
     if args.json {
         let object = json!({"event": "demo", "folder": folder, "evaluation": evaluation, "sentence": made.sentence,
             "report": report});
         return print(&format!("{object}\n"));
     }
-    print(&train::final_report(&report, messages))?;
+    print(&final_report(&report, messages))?;
     print(&evaluate::report(&evaluation, messages))?;
     let line = messages.with(
         "demo-done",
@@ -79,10 +83,18 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
             ("page", &folder.join("index.html").display()),
             ("wav", &folder.join("speech.wav").display()),
             ("sentence", &made.sentence),
-            ("run", &run.path().display()),
         ],
     );
-    print(&format!("{line}\n"))
+    // By itself and as it is typed: to be copied.
+    let quote = |path: &Path| {
+        let text = path.display().to_string();
+        if text.contains(char::is_whitespace) { format!("'{text}'") } else { text }
+    };
+    let speaker = held_out.corpus.speakers().last().map_or(String::new(), |name| format!(" --speaker {name}"));
+    print(&format!(
+        "{line}\n  tandem synth \"tomato salad.\" --checkpoint {}{speaker} -o salad.wav\n",
+        quote(run.path())
+    ))
 }
 
 /// What suits a small corpus and a few minutes: a rate that falls to the end.
@@ -145,28 +157,22 @@ impl Shown {
         Ok(Shown { sentence, spoken, truth, truth_frames: frames, alignment, curves })
     }
 
-    fn write(
-        &self,
-        folder: &Path,
-        evaluation: &Evaluation,
-        args: &DemoArgs,
-        messages: &Messages,
-    ) -> std::io::Result<()> {
+    fn write(&self, folder: &Path, evaluation: &Evaluation, clips: usize, messages: &Messages) -> std::io::Result<()> {
         let put = |name: &str, bytes: &[u8]| checkpoint::write_atomically(&folder.join(name), bytes);
         self.spoken.write(&folder.join("speech.wav"))?;
         put("curves.svg", curves_svg(&messages.get("demo-curves"), &self.curves).as_bytes())?;
         put("alignment.png", &alignment_png(&self.alignment, 4))?;
         put("mel-spoken.png", &synth::draw(&self.spoken))?;
         put("mel-true.png", &spectrogram_png(&self.truth, self.truth_frames, &synth::starts(&self.alignment), 4))?;
-        put("index.html", self.page(evaluation, args, messages).as_bytes())
+        put("index.html", self.page(evaluation, clips, messages).as_bytes())
     }
 
-    fn page(&self, evaluation: &Evaluation, args: &DemoArgs, messages: &Messages) -> String {
+    fn page(&self, evaluation: &Evaluation, clips: usize, messages: &Messages) -> String {
         let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let get = |id: &str| escape(&messages.get(id));
         let direction = messages.get("direction");
         let figures = escape(&evaluate::report(evaluation, messages));
-        let steps = escape(&messages.with("demo-steps", &[("steps", &evaluation.step), ("clips", &args.clips)]));
+        let steps = escape(&messages.with("demo-steps", &[("steps", &evaluation.step), ("clips", &clips)]));
         format!(
             "<!doctype html>\n<html dir=\"{direction}\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
              content=\"width=device-width, initial-scale=1\">\n<title>Tandem</title>\n<style>\n:root {{ color-scheme: light \

@@ -16,9 +16,12 @@ use crate::messages::Messages;
 use crate::ui::{output::print, progress};
 
 pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failure> {
-    let (speech, state, _) = synth::open(&args.run)?;
+    let (speech, state, _) = synth::open(&args.run, messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
-    let evaluation = held_out.evaluate(&speech, &state, messages);
+    let mut evaluation = held_out.evaluate(&speech, &state, messages);
+    if let Some(folder) = &args.data {
+        evaluation.notes.push(messages.with("evaluate-given", &[("folder", &folder.display())]));
+    }
     if let Some(folder) = &args.speak {
         speak(&speech, &held_out, &state, folder, messages)?;
     }
@@ -60,7 +63,8 @@ impl HeldOut {
             None => {
                 let validation = state.data.validation_folder.as_ref().map(PathBuf::from);
                 let folder = Path::new(&state.data.folder);
-                let data = train::open_data(folder, validation.as_deref(), settings, &interrupt, messages)?;
+                let data = train::open_data(folder, validation.as_deref(), settings, &interrupt, messages)
+                    .map_err(|failure| failure.hint(messages.get("evaluate-hint-data")))?;
                 let differences = data.identity().differences(&state.data);
                 if !differences.is_empty() {
                     let lines = differences.join("\n  ");

@@ -8,9 +8,9 @@ use tandem_train::checkpoint::{self, Checkpoints};
 use tandem_train::{Checkpoint, RunFolder};
 
 use crate::args::InspectArgs;
-use crate::commands::train::{duration, millions};
 use crate::failure::{FAILED, Failure};
 use crate::messages::Messages;
+use crate::ui::training::{duration, millions};
 use crate::ui::{output::print, table::Table};
 
 pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use serde_json::json;
 use tandem_model::{Device, HostReference, SpeakSettings};
 use tandem_observe::spectrogram_png;
 use tandem_text::Tokenizer;
-use tandem_train::{RunFolder, Said, Speech, SpeechError, State, checkpoint};
+use tandem_train::{Checkpoints, RunFolder, Said, Speech, SpeechError, State, checkpoint};
 
 use crate::args::{SynthArgs, TextLanguage};
 use crate::failure::{FAILED, Failure};
@@ -14,10 +14,14 @@ use crate::messages::Messages;
 use crate::ui::output::{Output, print};
 
 pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> {
+    let wav = args.output.extension().is_none_or(|ending| ending.eq_ignore_ascii_case("wav"));
+    if !wav || args.output.as_os_str() == "-" {
+        return Err(Failure::usage(messages.with("synth-not-wav", &[("path", &args.output.display())])));
+    }
     // Paths that cannot be written are found before the work.
     let mut output = Output::create_for(&args.output, messages)?;
     let picture = args.picture.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let (speech, state, folder) = open(&args.checkpoint)?;
+    let (speech, state, folder) = open(&args.checkpoint, messages)?;
     let ids = encode(&state, &args.text, args.language)?;
     let reference = find_speaker(&speech, &folder, args.speaker.as_deref(), messages)?;
     let settings = SpeakSettings {
@@ -46,8 +50,17 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 }
 
 /// The voice of a run or a checkpoint, and the checkpoint's folder.
-pub(crate) fn open(path: &Path) -> Result<(Speech, State, PathBuf), Failure> {
+pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Speech, State, PathBuf), Failure> {
     let folder = checkpoint::find(path).map_err(|error| Failure::usage(error.to_string()))?;
+    let beside = folder.parent().map(|folder| Checkpoints::new(folder.to_owned()).steps()).unwrap_or_default();
+    if let Some(&last) = beside.last()
+        && folder != path
+        && !folder.ends_with(format!("step-{last:08}"))
+    {
+        let best = folder.file_name().unwrap_or_default().to_string_lossy().replace("step-", "");
+        let best = best.trim_start_matches('0');
+        eprintln!("{}", messages.with("synth-best", &[("best", &best), ("last", &last)]));
+    }
     let (speech, state) = Speech::open(&folder, &Device::flex()).map_err(|error| usage(&error))?;
     Ok((speech, state, folder))
 }

@@ -1,19 +1,16 @@
 //! `tandem train`: a voice from a folder of speech.
 
-use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use indicatif::ProgressBar;
 use serde_json::json;
 use tandem_data::{CorpusSettings, Metadata};
 use tandem_flow::Context;
-use tandem_model::{Device, Losses, Size};
+use tandem_model::{Device, Size};
 use tandem_text::Language;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
-    CachePlace, Checkpoint, Choice, Data, Ending, Event, Injection, LearningRate, NanPolicy, OptimizationLevel,
-    Progress, Report, RunFolder, Schedule, TrainError, TrainSettings, Trainer, memory,
+    CachePlace, Choice, Data, Ending, Injection, LearningRate, NanPolicy, OptimizationLevel, Report, RunFolder,
+    Schedule, Start, TrainError, TrainSettings, Trainer, memory,
 };
 
 use crate::args::{CacheKind, Level, NanKind, ScheduleKind, TrainArgs};
@@ -21,7 +18,8 @@ use crate::commands::corpus::{self, MB};
 use crate::failure::{FAILED, Failure};
 use crate::interrupt::{self, Interrupt};
 use crate::messages::Messages;
-use crate::ui::{output::print, progress};
+use crate::ui::output::print;
+use crate::ui::training::{Screen, final_report};
 
 /// More clips at once only make a step of a CPU longer.
 const MOST_ON_CPU: usize = 16;
@@ -34,14 +32,10 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let interrupt = interrupt::catch();
     let mut read = corpus::settings(&args.read)?;
     let run = RunFolder::new(args.checkpoint_dir.clone().unwrap_or_else(|| default_run(&args.train_data)));
-    if args.reset_training && run.has_run() {
-        let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
-        eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
-    }
-    run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
-    let start = find_start(&run, args.resume.as_deref(), messages)?;
+    // Nothing is written before everything that was given has been found good.
+    let start = if args.reset_training { None } else { find_start(&run, args.resume.as_deref(), messages)? };
     let mut validation = args.val_data.clone();
-    if let Some(state) = start.as_ref().map(|start| &start.state) {
+    if let Some(state) = start.as_ref().map(|start| &start.checkpoint.state) {
         // What is not given is that of the run.
         read.max_frames = read.max_frames.or(state.settings.max_frames);
         read.max_tokens = read.max_tokens.or(state.settings.max_tokens);
@@ -52,8 +46,17 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     if !args.json {
         print(&corpus::describe(&data.corpus, messages))?;
     }
+    if run.has_run() && run.lock().is_ok_and(|lock| lock.is_none()) {
+        return Err(Failure::usage(messages.with("train-locked", &[("path", &run.path().display())])));
+    }
+    if args.reset_training && run.has_run() {
+        let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
+        eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
+    }
+    run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
-    let settings = choose(args, &data, &read, start.as_ref().map(|start| &start.state.settings), &mut chooser);
+    let settings =
+        choose(args, &data, &read, start.as_ref().map(|start| &start.checkpoint.state.settings), &mut chooser);
     let mut injection = Injection::default();
     for fault in &args.inject {
         injection.nan_at = injection.nan_at.or(fault.nan_at);
@@ -115,7 +118,7 @@ fn cannot_write(path: &Path, error: &std::io::Error, messages: &Messages) -> Fai
 }
 
 /// The checkpoint to go on from, if the run has one.
-fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Result<Option<Checkpoint>, Failure> {
+fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Result<Option<Start>, Failure> {
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps();
     let usage = |error: CheckpointError| {
@@ -126,38 +129,29 @@ fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Res
         }
     };
     let none = || usage(CheckpointError::None(run.path().to_owned()));
-    let found = match resume {
-        None | Some("last") if steps.is_empty() => {
-            return if resume.is_some() { Err(none()) } else { Ok(None) };
-        }
-        None | Some("last") => {
-            let last = steps.last().copied().unwrap_or_default();
-            checkpoint::read(&checkpoints.path(last)).map_err(usage)?
-        }
-        Some("best") => checkpoints.read(checkpoints.best().ok_or_else(none)?).map_err(usage)?,
-        Some("last-good") => {
-            let mut found = None;
-            for &step in steps.iter().rev() {
-                match checkpoints.read(step) {
-                    Ok(checkpoint) => {
-                        found = Some(checkpoint);
-                        break;
-                    }
-                    Err(error) => eprintln!("{}", messages.with("train-damaged", &[("reason", &error)])),
-                }
-            }
-            found.ok_or_else(none)?
-        }
-        Some(path) => checkpoint::read(Path::new(path)).map_err(usage)?,
+    let read = |path: PathBuf| match checkpoint::read(&path) {
+        Ok(checkpoint) => Ok(Start { checkpoint, path }),
+        Err(error) => Err(usage(error)),
     };
-    // What came after it belongs to another history now.
-    let later: Vec<u64> = steps.into_iter().filter(|&step| step > found.state.step).collect();
-    for step in later {
-        let from = checkpoints.path(step);
-        let to = from.with_file_name(format!("set-aside-step-{step:08}"));
-        std::fs::rename(&from, &to).map_err(|error| cannot_write(&from, &error, messages))?;
-        eprintln!("{}", messages.with("train-later", &[("from", &from.display()), ("to", &to.display())]));
-    }
+    let found = match resume {
+        None if steps.is_empty() => return Ok(None),
+        None | Some("last") => read(checkpoints.path(*steps.last().ok_or_else(none)?))?,
+        Some("best") => read(checkpoints.path(checkpoints.best().ok_or_else(none)?))?,
+        Some("last-good") => {
+            let whole = steps.iter().rev().find_map(|&step| {
+                let path = checkpoints.path(step);
+                match checkpoint::read(&path) {
+                    Ok(checkpoint) => Some(Start { checkpoint, path }),
+                    Err(error) => {
+                        eprintln!("{}", messages.with("train-damaged", &[("reason", &error)]));
+                        None
+                    }
+                }
+            });
+            whole.ok_or_else(none)?
+        }
+        Some(path) => read(PathBuf::from(path))?,
+    };
     Ok(Some(found))
 }
 
@@ -345,7 +339,7 @@ pub(crate) struct Session {
     pub(crate) settings: TrainSettings,
     pub(crate) choices: Vec<Choice>,
     pub(crate) run: RunFolder,
-    pub(crate) start: Option<Checkpoint>,
+    pub(crate) start: Option<Start>,
     pub(crate) injection: Injection,
 }
 
@@ -353,7 +347,7 @@ impl Session {
     /// Trains, and shows how it goes.
     pub(crate) fn train(self, interrupt: &Interrupt, json: bool, messages: &Messages) -> Result<Report, Failure> {
         let device = Device::flex();
-        let resumed = self.start.as_ref().map(|start| (start.state.step, start.state.next));
+        let resumed = self.start.as_ref().map(|start| (start.checkpoint.state.step, start.checkpoint.state.next));
         let folder = self.run.path().display().to_string();
         let settings = self.settings.clone();
         let identity = self.data.identity();
@@ -365,13 +359,17 @@ impl Session {
             .add_to_manifest(&self.choices, facts)
             .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;
         let mut screen = Screen::new(json, messages);
-        screen.start(&folder, &settings, &identity, resumed.map(|(step, next)| (step, next.epoch, next.batch)))?;
+        let resumed = resumed.map(|(step, next)| (step, next.epoch, next.batch));
+        let closed = |error: std::io::Error| Failure::new(FAILED, format!("cannot write to standard output: {error}"));
+        screen.start(&folder, &settings, &identity, resumed).map_err(closed)?;
         let mut context = Context::default();
         context.stop = interrupt.stop.clone();
         let mut broken = None;
         let report = trainer.run(&context, &mut |event| {
-            if let Err(failure) = screen.show(&event) {
-                broken.get_or_insert(failure);
+            if let Err(error) = screen.show(&event) {
+                // Nobody listens any more: end as if asked to, with a checkpoint.
+                context.stop.request("output closed");
+                broken.get_or_insert(error);
             }
         });
         screen.bar.finish_and_clear();
@@ -383,8 +381,11 @@ impl Session {
                 None => failure,
             }
         })?;
-        if let Some(failure) = broken {
-            return Err(failure);
+        if let Some(error) = broken {
+            return match error.kind() {
+                std::io::ErrorKind::BrokenPipe => Ok(report),
+                _ => Err(Failure::new(FAILED, format!("cannot write to standard output: {error}"))),
+            };
         }
         if report.ending == Ending::Stopped && !json {
             print(&(messages.with("train-stopped", &[("step", &report.step)]) + "\n"))?;
@@ -398,243 +399,8 @@ fn failure(error: &TrainError, messages: &Messages) -> Failure {
         TrainError::Checkpoint(CheckpointError::Foreign(..)) => {
             Failure::usage(error.to_string()).hint(messages.get("train-hint-foreign"))
         }
-        TrainError::Data(_) => Failure::usage(error.to_string()),
+        TrainError::Data(_) | TrainError::Locked(_) => Failure::usage(error.to_string()),
         TrainError::NotFinite(..) => Failure::new(FAILED, error.to_string()).hint(messages.get("train-hint-nan")),
         _ => Failure::new(FAILED, error.to_string()),
     }
-}
-
-/// How a run is shown: a live line in a terminal, plain lines elsewhere, JSON when asked for.
-struct Screen<'a> {
-    messages: &'a Messages,
-    json: bool,
-    live: bool,
-    bar: ProgressBar,
-    plain_since: Option<Instant>,
-}
-
-impl Screen<'_> {
-    fn new(json: bool, messages: &Messages) -> Screen<'_> {
-        let live = !json && stderr().is_terminal();
-        Screen { messages, json, live, bar: progress::training(live), plain_since: None }
-    }
-
-    fn line(&self, text: &str) -> Result<(), Failure> {
-        if self.live { self.bar.suspend(|| print(&format!("{text}\n"))) } else { print(&format!("{text}\n")) }
-    }
-
-    fn start(
-        &self,
-        folder: &str,
-        settings: &TrainSettings,
-        data: &tandem_train::DataIdentity,
-        resumed: Option<(u64, u64, u64)>,
-    ) -> Result<(), Failure> {
-        if self.json {
-            let resumed = resumed.map(|(step, _, _)| step);
-            return self.line(
-                &json!({"event": "start", "run": folder, "settings": settings, "data": data, "resumed_from": resumed})
-                    .to_string(),
-            );
-        }
-        self.line(&self.messages.with(
-            "train-data",
-            &[("clips", &data.clips), ("validation", &data.validation_clips), ("speakers", &data.speakers)],
-        ))?;
-        let part = settings.batch_size.div_ceil(settings.accumulate);
-        self.line(&self.messages.with(
-            "train-settings",
-            &[
-                ("size", &settings.size),
-                ("batch", &part),
-                ("accumulate", &settings.accumulate),
-                ("workers", &settings.workers),
-                ("rate", &settings.rate.peak),
-            ],
-        ))?;
-        match resumed {
-            Some((step, epoch, batch)) => {
-                self.line(&self.messages.with(
-                    "train-resumed",
-                    &[("step", &step), ("epoch", &epoch), ("batch", &batch), ("folder", &folder)],
-                ))
-            }
-            None => self.line(&self.messages.with("train-new", &[("folder", &folder)])),
-        }
-    }
-
-    fn show(&mut self, event: &Event<'_>) -> Result<(), Failure> {
-        if self.json {
-            return self.line(&event_json(event).to_string());
-        }
-        let messages = self.messages;
-        match event {
-            Event::Model { parts, .. } => {
-                let all: usize = parts.iter().map(|(_, count)| count).sum();
-                let parts: Vec<String> =
-                    parts.iter().map(|(name, count)| format!("{name} {}", millions(*count))).collect();
-                self.line(
-                    &messages.with("train-model", &[("parameters", &millions(all)), ("parts", &parts.join(", "))]),
-                )
-            }
-            Event::Preflight(preflight) => {
-                let peak = preflight.peak_bytes.map_or("?".to_owned(), |bytes| (bytes / MB).to_string());
-                let seconds = format!("{:.2}", preflight.seconds);
-                self.line(&messages.with(
-                    "train-preflight",
-                    &[
-                        ("rows", &preflight.rows),
-                        ("frames", &preflight.frames),
-                        ("seconds", &seconds),
-                        ("megabytes", &peak),
-                    ],
-                ))
-            }
-            Event::Progress(progress) => self.progress(progress),
-            Event::Validation { step, loss, terms, best } => {
-                let mark = if *best { messages.get("train-best") } else { String::new() };
-                let (loss, terms) = (format!("{loss:.4}"), named(terms));
-                self.line(
-                    &messages.with(
-                        "train-validation",
-                        &[("step", step), ("loss", &loss), ("terms", &terms), ("best", &mark)],
-                    ),
-                )
-            }
-            Event::Checkpoint { step, path } => {
-                self.line(&messages.with("train-checkpoint", &[("step", step), ("path", &path.display())]))
-            }
-            Event::CheckpointFailed { step, error } => {
-                eprintln!("{}", messages.with("train-checkpoint-failed", &[("step", step), ("reason", error)]));
-                Ok(())
-            }
-            Event::Sample { step, path } => {
-                self.line(&messages.with("train-sample", &[("step", step), ("path", &path.display())]))
-            }
-            Event::SampleFailed { step, error } => {
-                eprintln!("{}", messages.with("train-sample-failed", &[("step", step), ("reason", error)]));
-                Ok(())
-            }
-            Event::NotFinite { step, clips, policy } => {
-                if *policy == NanPolicy::Skip {
-                    let clips = clips.join(", ");
-                    eprintln!("{}", messages.with("train-nan-skipped", &[("step", step), ("clips", &clips)]));
-                }
-                Ok(())
-            }
-            Event::Split { step, parts } => {
-                eprintln!("{}", messages.with("train-split", &[("step", step), ("parts", parts)]));
-                Ok(())
-            }
-        }
-    }
-
-    fn progress(&mut self, progress: &Progress) -> Result<(), Failure> {
-        let text = self.messages.with(
-            "train-progress",
-            &[
-                ("step", &progress.step),
-                ("steps", &progress.steps),
-                ("loss", &format!("{:.3}", progress.loss)),
-                ("terms", &named(&progress.terms)),
-                ("rate", &format!("{:.2}", progress.steps_per_s)),
-                ("audio", &format!("{:.0}", progress.audio_per_s)),
-                ("starved", &format!("{:.1}", 100.0 * progress.starved)),
-                ("eta", &duration(progress.eta_s)),
-            ],
-        );
-        if self.live {
-            self.bar.set_length(progress.steps);
-            self.bar.set_position(progress.step);
-            self.bar.set_message(text);
-            return Ok(());
-        }
-        // A log need not have more than a line every two seconds.
-        let due = self.plain_since.is_none_or(|since| since.elapsed().as_secs_f64() >= 2.0);
-        if due || progress.step == progress.steps {
-            self.plain_since = Some(Instant::now());
-            return self.line(&text);
-        }
-        Ok(())
-    }
-}
-
-fn named(terms: &[f64; 3]) -> String {
-    Losses::NAMES.iter().zip(terms).map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(" ")
-}
-
-pub(crate) fn millions(count: usize) -> String {
-    if count >= 100_000 { format!("{:.2} M", count as f64 / 1e6) } else { count.to_string() }
-}
-
-/// `1 h 02 m 03 s`, as far as it goes.
-pub(crate) fn duration(seconds: f64) -> String {
-    let all = seconds.max(0.0).round() as u64;
-    let (hours, minutes, seconds) = (all / 3600, all / 60 % 60, all % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{seconds} s"),
-        (0, _) => format!("{minutes} m {seconds:02} s"),
-        _ => format!("{hours} h {minutes:02} m {seconds:02} s"),
-    }
-}
-
-fn event_json(event: &Event<'_>) -> serde_json::Value {
-    match event {
-        Event::Model { parts, device } => {
-            let parameters: usize = parts.iter().map(|(_, count)| count).sum();
-            let parts: serde_json::Map<String, serde_json::Value> =
-                parts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
-            json!({"event": "model", "parameters": parameters, "parts": parts, "device": device})
-        }
-        Event::Preflight(preflight) => json!({"event": "preflight", "preflight": preflight}),
-        Event::Progress(progress) => json!({"event": "progress", "progress": progress}),
-        Event::Validation { step, loss, terms, best } => {
-            json!({"event": "validation", "step": step, "loss": loss, "terms": terms, "best": best})
-        }
-        Event::Checkpoint { step, path } => json!({"event": "checkpoint", "step": step, "path": path}),
-        Event::CheckpointFailed { step, error } => {
-            json!({"event": "checkpoint_failed", "step": step, "error": error.to_string()})
-        }
-        Event::Sample { step, path } => json!({"event": "sample", "step": step, "path": path}),
-        Event::SampleFailed { step, error } => json!({"event": "sample_failed", "step": step, "error": error}),
-        Event::NotFinite { step, clips, policy } => {
-            json!({"event": "not_finite", "step": step, "clips": clips, "policy": policy})
-        }
-        Event::Split { step, parts } => json!({"event": "split", "step": step, "parts": parts}),
-    }
-}
-
-/// SPEC R9.
-pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
-    let ending = messages.get(match report.ending {
-        Ending::Finished => "train-end-finished",
-        Ending::Stale => "train-end-stale",
-        Ending::Stopped => "train-end-stopped",
-    });
-    let steps_per_s = if report.seconds > 0.0 { report.steps as f64 / report.seconds } else { 0.0 };
-    let mut text = messages.with(
-        "train-report",
-        &[
-            ("ending", &ending),
-            ("steps", &report.steps),
-            ("step", &report.step),
-            ("time", &duration(report.seconds)),
-            ("total", &duration(report.total_seconds)),
-            ("rate", &format!("{steps_per_s:.2}")),
-            ("hours", &format!("{:.2}", report.audio_seconds / 3600.0)),
-            ("starved", &format!("{:.2}", 100.0 * report.starved)),
-            ("alignment", &format!("{:.2}", 100.0 * report.alignment_share)),
-            ("memory", &report.peak_bytes.map_or("?".to_owned(), |bytes| (bytes / MB).to_string())),
-        ],
-    );
-    text.push('\n');
-    if let Some((loss, step)) = report.best {
-        text += &messages.with("train-report-best", &[("loss", &format!("{loss:.4}")), ("step", &step)]);
-        text.push('\n');
-    }
-    for bad in &report.left_out {
-        text += &messages.with("load-bad", &[("id", &bad.id), ("reason", &bad.reason)]);
-        text.push('\n');
-    }
-    text
 }

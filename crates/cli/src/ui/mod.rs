@@ -4,3 +4,4 @@ pub(crate) mod histogram;
 pub(crate) mod output;
 pub(crate) mod progress;
 pub(crate) mod table;
+pub(crate) mod training;

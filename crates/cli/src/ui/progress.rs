@@ -16,7 +16,8 @@ pub(crate) fn bar(total: u64, visible: bool) -> ProgressBar {
 
 /// A bar for training: the message says everything that matters.
 pub(crate) fn training(visible: bool) -> ProgressBar {
-    let bar = bar(0, visible);
-    bar.set_style(ProgressStyle::with_template("{bar:20} {wide_msg}").expect("a valid template").progress_chars("━╸ "));
+    // Empty until the first steps are done.
+    let bar = bar(1, visible);
+    bar.set_style(ProgressStyle::with_template("{bar:10} {wide_msg}").expect("a valid template").progress_chars("━╸ "));
     bar
 }

@@ -63,6 +63,9 @@ impl<'a> Matrix<'a> {
 fn multiply(out: &mut [f32], [m, k, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>, add: bool) {
     assert!(out.len() == m * n && a.values.len() == m * k && b.values.len() == k * n);
     if m == 0 || n == 0 || k == 0 {
+        if !add {
+            out.fill(0.0);
+        }
         return;
     }
     let parallelism = if m * k * n < ALONE { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(0) };

@@ -1,0 +1,307 @@
+//! Arguments of the commands that train, speak and measure.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use tandem_model::Size;
+use tandem_train::Injection;
+
+use super::{CacheKind, ReadArgs, TextLanguage};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
+
+Examples:
+  tandem demo
+  tandem demo --folder /tmp/demo --steps 300 --speakers 1")]
+pub(crate) struct DemoArgs {
+    /// Where everything goes
+    #[arg(long, value_name = "DIR", default_value = "tandem-demo")]
+    pub(crate) folder: PathBuf,
+    /// Steps of training
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) steps: u64,
+    /// Clips of the corpus
+    #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    pub(crate) clips: u64,
+    /// Speakers of the corpus
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=4))]
+    pub(crate) speakers: u64,
+    /// Print one JSON object a line instead of the report
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Sizes of the model.
+fn parse_size(text: &str) -> Result<Size, String> {
+    text.parse().map_err(|_| "smoke, tiny, small, normal (or base) or big".to_owned())
+}
+
+/// SPEC F13.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// A learning rate that falls slowly
+    Basic,
+    /// Falls like a cosine, with restarts that grow longer
+    Enhanced,
+    /// Short restarts of a high rate
+    PlateauBreaker,
+}
+
+/// How the learning rate changes after it has risen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScheduleKind {
+    /// Stays
+    Constant,
+    /// Falls with the root of the step
+    Noam,
+    /// Falls like a cosine and starts anew
+    Cosine,
+    /// Halves again and again
+    Exponential,
+}
+
+/// What to do when the loss is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NanKind {
+    /// Name the batch and end the run; nothing is lost
+    Stop,
+    /// Name the batch and go on without it
+    Skip,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then
+those of the run, but for --num-workers and --max-steps.
+Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command goes on exactly there.
+
+Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint.
+
+Examples:
+  tandem train --train-data my-voice
+  tandem train --train-data my-voice --val-data my-voice-held-out --model-size small --batch-size 16
+  tandem train --train-data my-voice --batch-size 8 --grad-accum 4      (the same as --batch-size 32, in less memory)
+  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
+pub(crate) struct TrainArgs {
+    /// Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) train_data: PathBuf,
+    /// Corpus to validate on; without it, metadata_eval.csv (or metadata_val.csv) of --train-data, else a tenth of its clips
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) val_data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+
+    /// Folder of the run; without it, runs/NAME of --train-data
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
+    pub(crate) checkpoint_dir: Option<PathBuf>,
+    /// Where to go on: `last`, `last-good` (an older one when the last is damaged), `best`, or the folder of a checkpoint
+    #[arg(long, value_name = "WHICH", conflicts_with = "reset_training", help_heading = "Run")]
+    pub(crate) resume: Option<String>,
+    /// Start anew; a run that is there is kept beside it as DIR.1, DIR.2, …
+    #[arg(long, help_heading = "Run")]
+    pub(crate) reset_training: bool,
+    /// Times over the data [default: 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
+    pub(crate) epochs: Option<u64>,
+    /// Stop after so many steps, all sessions together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
+    pub(crate) max_steps: Option<u64>,
+    /// Decides initial values, order of clips and noise [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Run")]
+    pub(crate) seed: Option<u64>,
+
+    /// smoke, tiny, small, normal (= base) or big [default: tiny]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Model")]
+    pub(crate) model_size: Option<Size>,
+    /// Recompute instead of remembering: less memory, the same gradients
+    #[arg(long, help_heading = "Model")]
+    pub(crate) enable_gradient_checkpointing: bool,
+    /// Half precision where the device supports it
+    #[arg(long, help_heading = "Model")]
+    pub(crate) mixed_precision: bool,
+
+    /// Clips in a batch; without it, by the memory of the device
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536), help_heading = "Learning")]
+    pub(crate) batch_size: Option<u64>,
+    /// Batches that make a step, one after the other on the device: the same step as with a batch N times as large
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096), help_heading = "Learning")]
+    pub(crate) grad_accum: Option<u64>,
+    /// Preset of learning rate, schedule and clip; flags of their own win [default: basic]
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Learning")]
+    pub(crate) optimization_level: Option<Level>,
+    /// Highest learning rate
+    #[arg(long, value_name = "RATE", value_parser = parse_positive, help_heading = "Learning")]
+    pub(crate) lr: Option<f64>,
+    /// Steps over which the learning rate rises
+    #[arg(long, value_name = "N", help_heading = "Learning")]
+    pub(crate) warmup: Option<u64>,
+    /// How the learning rate then changes
+    #[arg(long, value_enum, value_name = "KIND", help_heading = "Learning")]
+    pub(crate) schedule: Option<ScheduleKind>,
+    /// Norm that gradients are clipped to
+    #[arg(long, value_name = "NORM", value_parser = parse_positive, help_heading = "Learning")]
+    pub(crate) clip: Option<f64>,
+    /// End after so many validations without progress [default: never]
+    #[arg(long, value_name = "N", help_heading = "Learning")]
+    pub(crate) patience: Option<u64>,
+    /// What to do when the loss is not a number [default: stop]
+    #[arg(long, value_enum, value_name = "POLICY", help_heading = "Learning")]
+    pub(crate) nan: Option<NanKind>,
+
+    /// Batches made at once; 0 = in line; without it, by the number of cores
+    #[arg(long, visible_alias = "workers", value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024), help_heading = "Pipeline")]
+    pub(crate) num_workers: Option<u64>,
+    /// Batches kept ready on the host [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Pipeline")]
+    pub(crate) buffer_size: Option<u64>,
+    /// Batches kept ready before the model [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Pipeline")]
+    pub(crate) pipeline_depth: Option<u64>,
+    /// Host memory that all batches together may take, in MB [default: 512]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "Pipeline")]
+    pub(crate) memory_limit: Option<u64>,
+    /// Pad batches to a few shapes that never change
+    #[arg(long, overrides_with = "disable_static_shapes", help_heading = "Pipeline")]
+    pub(crate) enable_static_shapes: bool,
+    /// Pad each batch to its longest clip (the default)
+    #[arg(long, help_heading = "Pipeline")]
+    pub(crate) disable_static_shapes: bool,
+    /// Where features are kept between epochs [default: ram]
+    #[arg(long, value_enum, help_heading = "Pipeline")]
+    pub(crate) cache: Option<CacheKind>,
+    /// The most that the cache may take, in MB [default: 2000]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(0..=1_000_000_000), help_heading = "Pipeline")]
+    pub(crate) cache_limit: Option<u64>,
+
+    /// Steps between two readings of the loss [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Output")]
+    pub(crate) log_every: Option<u64>,
+    /// Steps between two validations [default: every epoch, but at least 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
+    pub(crate) validate_every: Option<u64>,
+    /// Steps between two checkpoints [default: 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
+    pub(crate) checkpoint_every: Option<u64>,
+    /// Checkpoints kept besides the best [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Output")]
+    pub(crate) keep: Option<u64>,
+    /// Steps between two samples of speech; 0 = none [default: 1000]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) sample_every: Option<u64>,
+    /// Print what happens as one JSON object a line
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS
+    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_injection)]
+    pub(crate) inject: Vec<Injection>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tandem synth \"The winter garden.\" --checkpoint runs/my-voice -o garden.wav
+  tandem synth \"سلام دنیا.\" --checkpoint runs/my-voice --speaker sara --speed 0.9 -o salam.wav
+  tandem synth \"Hello.\" --checkpoint runs/my-voice --speaker someone.wav -o hello.wav")]
+pub(crate) struct SynthArgs {
+    /// What to say
+    pub(crate) text: String,
+    /// Run (its best checkpoint) or checkpoint
+    #[arg(long, value_name = "RUN")]
+    pub(crate) checkpoint: PathBuf,
+    /// Whose voice: the name of a speaker of the corpus, or an audio file of at least a second; without it, the first speaker
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) speaker: Option<String>,
+    /// 2 is twice as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_speed)]
+    pub(crate) speed: f64,
+    /// Language of the text; without it, guessed
+    #[arg(long, value_enum)]
+    pub(crate) language: Option<TextLanguage>,
+    /// Steps from noise to sound: more is finer and slower
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) steps: u64,
+    /// How lively: 0 is flat, 1 as varied as the corpus
+    #[arg(long, value_name = "T", default_value_t = 0.667, value_parser = parse_temperature)]
+    pub(crate) temperature: f64,
+    /// Another seed gives another take
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// WAV file to write
+    #[arg(short, long, value_name = "FILE", default_value = "speech.wav")]
+    pub(crate) output: PathBuf,
+    /// Draw the spectrogram, with lines between the characters (PNG)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) picture: Option<PathBuf>,
+    /// Print one JSON object instead of the report
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "boundary_error_ms_median needs times that are known (timings/ID.csv in the corpus, as the demo has them).
+
+Examples:
+  tandem evaluate runs/my-voice
+  tandem evaluate runs/my-voice --data my-other-voice --json"
+)]
+pub(crate) struct EvaluateArgs {
+    /// Run (its best checkpoint) or checkpoint
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Corpus whose clips are held out; without it, the run's own validation clips
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Clips at most
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) clips: u64,
+    /// Speak the held-out texts into this folder: ID.wav (spoken) and ID.true.wav (the true spectrogram through the same vocoder)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) speak: Option<PathBuf>,
+    /// Print one JSON object instead of the report
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// Run or checkpoint
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// List every parameter
+    #[arg(long)]
+    pub(crate) parameters: bool,
+    /// Print one JSON object instead of the report
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn parse_positive(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("it must be greater than 0".to_owned()) }
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    parse_positive(text).and_then(|speed| {
+        if (0.1..=10.0).contains(&speed) { Ok(speed) } else { Err("it must be from 0.1 to 10".to_owned()) }
+    })
+}
+
+fn parse_temperature(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=2.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 2".to_owned()) }
+}
+
+fn parse_injection(text: &str) -> Result<Injection, String> {
+    let wrong = || "nan@STEP or oom@STEP:CLIPS".to_owned();
+    let (kind, rest) = text.split_once('@').ok_or_else(wrong)?;
+    match (kind, rest.split_once(':')) {
+        ("nan", None) => Ok(Injection { nan_at: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),
+        ("oom", Some((step, clips))) => {
+            let fault = (step.parse().map_err(|_| wrong())?, clips.parse().map_err(|_| wrong())?);
+            Ok(Injection { out_of_memory: Some(fault), ..Injection::default() })
+        }
+        _ => Err(wrong()),
+    }
+}
