@@ -481,9 +481,7 @@ fn going_back_keeps_what_came_later_and_the_best_is_always_the_best() {
         assert_eq!(last_step(&work.path("run")), Some(4));
         assert!(checkpoints.join(format!("set-aside-{aside}-step-00000004")).exists());
     }
-    assert!(fs::read_to_string(checkpoints.join("best")).is_ok_and(|best| {
-        checkpoints.join(best.trim()).exists()
-    }));
+    assert!(fs::read_to_string(checkpoints.join("best")).is_ok_and(|best| { checkpoints.join(best.trim()).exists() }));
     // From the checkpoint of another folder: it is this run's own at once.
     let step = checkpoints.join("step-00000004");
     work.trained("elsewhere", &format!("--batch-size 4 --resume {} --max-steps 4", step.display()));

@@ -222,11 +222,9 @@ impl Trainer {
             if failure.is_some() {
                 break;
             }
-            if validate {
-                if let Err(error) = self.validate(&validation, step, &mut log, on_event) {
-                    failure = Some(error);
-                    break;
-                }
+            if validate && let Err(error) = self.validate(&validation, step, &mut log, on_event) {
+                failure = Some(error);
+                break;
             }
             if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
                 // A failure was told; the next checkpoint may succeed.
