@@ -257,7 +257,14 @@ fn early_stopping_ends_a_run_that_does_not_get_better() {
 #[test]
 fn checkpoints_are_kept_and_pruned_and_the_manifest_says_why() {
     let work = Workplace::new(16, 1);
-    work.trained("run", "--batch-size 4 --max-steps 9 --checkpoint-every 1 --validate-every 3 --keep 2");
+    let settings = "--batch-size 4 --max-steps 9 --checkpoint-every 1 --validate-every 3 --keep 2";
+    let mut arguments = work.arguments("run", settings);
+    let samples = arguments.iter().position(|argument| argument == "--sample-every").expect("there") + 1;
+    arguments[samples] = "4".to_owned();
+    assert!(tandem().args(arguments).output().expect("it starts").status.success());
+    for file in ["step-00000004.wav", "step-00000004.png", "step-00000008.wav", "step-00000008.png"] {
+        assert!(work.path("run/samples").join(file).exists(), "SPEC A7: {file}");
+    }
     let steps: Vec<u64> = {
         let names = fs::read_dir(work.path("run/checkpoints")).expect("a folder").flatten();
         let mut steps: Vec<u64> =

@@ -8,6 +8,7 @@ use serde_json::json;
 use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
+use tandem_observe::spectrogram_png;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
 use crate::events::{Ending, Event, Preflight, Progress, Report, TrainError};
@@ -421,7 +422,12 @@ impl Trainer {
         let made = std::fs::create_dir_all(self.run.samples())
             .map_err(|error| error.to_string())
             .and_then(|()| speech.say_row(&batch.inputs, 0).map_err(|error| error.to_string()))
-            .and_then(|said| said.write(&path).map_err(|error| error.to_string()));
+            .and_then(|said| {
+                let picture = spectrogram_png(&said.mel, said.frames, &[], 4);
+                said.write(&path)
+                    .and_then(|()| write_atomically(&path.with_extension("png"), &picture))
+                    .map_err(|error| error.to_string())
+            });
         match made {
             Ok(()) => on_event(Event::Sample { step, path: &path }),
             Err(error) => on_event(Event::SampleFailed { step, error }),
