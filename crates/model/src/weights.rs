@@ -33,18 +33,25 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// The shape in files of what has this shape here.
+    pub fn file_shape(self, shape: &[usize]) -> Vec<usize> {
+        match (self, shape) {
+            (Layout::Conv, &[out, taps, input]) => vec![out, input, taps],
+            (Layout::Depthwise, &[taps, channels]) => vec![channels, 1, taps],
+            _ => shape.to_vec(),
+        }
+    }
+
     /// To the shape and order of files.
     pub fn export(self, shape: &[usize], values: &[f32]) -> HostTensor {
-        match (self, shape) {
-            (Layout::Conv, &[out, taps, input]) => HostTensor {
-                shape: vec![out, input, taps],
-                values: values.chunks(taps * input).flat_map(|plane| transposed(plane, taps, input)).collect(),
-            },
-            (Layout::Depthwise, &[taps, channels]) => {
-                HostTensor { shape: vec![channels, 1, taps], values: transposed(values, taps, channels) }
+        let values = match (self, shape) {
+            (Layout::Conv, &[_, taps, input]) => {
+                values.chunks(taps * input).flat_map(|plane| transposed(plane, taps, input)).collect()
             }
-            _ => HostTensor { shape: shape.to_vec(), values: values.to_vec() },
-        }
+            (Layout::Depthwise, &[taps, channels]) => transposed(values, taps, channels),
+            _ => values.to_vec(),
+        };
+        HostTensor { shape: self.file_shape(shape), values }
     }
 
     /// From the shape and order of files.
@@ -140,10 +147,10 @@ impl fmt::Display for WeightsError {
 
 impl std::error::Error for WeightsError {}
 
-/// The parameters of a model, in its own order.
-pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
-    struct Visitor(Path, Vec<ParameterInfo>);
-    impl ModuleVisitor for Visitor {
+/// Walks through the parameters of a model in its own order: name, layout, shape here, and its values when asked for.
+pub fn walk(voice: &Voice, each: impl FnMut(String, Layout, &[usize], &dyn Fn() -> Vec<f32>)) {
+    struct Visitor<F>(Path, F);
+    impl<F: FnMut(String, Layout, &[usize], &dyn Fn() -> Vec<f32>)> ModuleVisitor for Visitor<F> {
         fn enter_module(&mut self, name: &str, kind: &str) {
             self.0.enter(name, kind);
         }
@@ -151,47 +158,41 @@ pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
             self.0.leave();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let shape = param.dims().to_vec();
-            let count = shape.iter().product();
-            let shape = match (self.0.layout(), &shape[..]) {
-                (Layout::Conv, &[out, taps, input]) => vec![out, input, taps],
-                (Layout::Depthwise, &[taps, channels]) => vec![channels, 1, taps],
-                _ => shape,
-            };
-            self.1.push(ParameterInfo { name: self.0.name(), shape, count });
+            let values = || param.val().into_data().try_into_vec::<f32>().expect("parameters are single precision");
+            (self.1)(self.0.name(), self.0.layout(), &param.dims(), &values);
         }
     }
-    let mut visitor = Visitor(Path::default(), Vec::new());
-    voice.visit(&mut visitor);
-    visitor.1
+    voice.visit(&mut Visitor(Path::default(), each));
+}
+
+/// The parameters of a model, in its own order.
+pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
+    let mut infos = Vec::new();
+    walk(voice, |name, layout, shape, _| {
+        infos.push(ParameterInfo { name, shape: layout.file_shape(shape), count: shape.iter().product() });
+    });
+    infos
 }
 
 /// The values of all parameters.
 pub fn export(voice: &Voice) -> Tensors {
-    struct Visitor(Path, Tensors);
-    impl ModuleVisitor for Visitor {
-        fn enter_module(&mut self, name: &str, kind: &str) {
-            self.0.enter(name, kind);
-        }
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.0.leave();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let values = param.val().into_data().try_into_vec::<f32>().expect("parameters are single precision");
-            self.1.insert(self.0.name(), self.0.layout().export(&param.dims(), &values));
-        }
-    }
-    let mut visitor = Visitor(Path::default(), Tensors::new());
-    voice.visit(&mut visitor);
-    visitor.1
+    let mut tensors = Tensors::new();
+    walk(voice, |name, layout, shape, values| {
+        tensors.insert(name, layout.export(shape, &values()));
+    });
+    tensors
 }
 
 /// Says what is missing, too much or of another shape.
 pub fn check(voice: &Voice, tensors: &Tensors) -> Result<(), WeightsError> {
-    let expected = parameters(voice);
+    check_against(&parameters(voice), tensors)
+}
+
+/// The same for tensors that are named and shaped otherwise.
+pub fn check_against(expected: &[ParameterInfo], tensors: &Tensors) -> Result<(), WeightsError> {
     let names: BTreeSet<&str> = expected.iter().map(|info| info.name.as_str()).collect();
     let mut lines = Vec::new();
-    for info in &expected {
+    for info in expected {
         match tensors.get(&info.name) {
             None => lines.push(format!("{} is missing", info.name)),
             Some(tensor) if tensor.shape != info.shape => {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tandem_data::Corpus;
-use tandem_model::{Device, HostInputs, SpeakSettings, TextInputs, Totals};
+use tandem_model::{Device, HostInputs, SpeakSettings, Totals};
 
 use crate::checkpoint::State;
 use crate::features::{MelStats, Prepared};
@@ -212,11 +212,4 @@ fn wrong_speaker(batches: &[Prepared], corpus: &Corpus) -> Option<Vec<Prepared>>
 pub fn alignment_of(speech: &Speech, inputs: &HostInputs, row: usize, device: &Device) -> Vec<u32> {
     let one = inputs.rows(row..row + 1);
     speech.model().alignment(&one.upload(device)).into_iter().next().unwrap_or_default()
-}
-
-/// The text of a row, uploaded by itself.
-pub fn text_of(inputs: &HostInputs, row: usize, device: &Device) -> TextInputs {
-    let length = inputs.id_lengths[row];
-    let ids = inputs.ids[row * inputs.tokens..row * inputs.tokens + length].to_vec();
-    TextInputs::new(ids, vec![length], 1, length, device)
 }

@@ -31,7 +31,7 @@ mod step;
 mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State};
-pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate, text_of};
+pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate};
 pub use events::{Ending, Event, Preflight, Progress, Report, TrainError};
 pub use features::{MelStats, Prepared, prepare};
 pub use feed::{Data, Feed, validation_batches};
@@ -39,6 +39,6 @@ pub use optimiser::{AdamW, AdamWSettings, Grads};
 pub use run::{Choice, Log, RunFolder, read_log};
 pub use schedule::{LearningRate, OptimizationLevel, Schedule};
 pub use settings::{CachePlace, NanPolicy, TrainSettings};
-pub use speech::{Said, Speech, SpeechError, seed_of};
+pub use speech::{Said, Speech, SpeechError};
 pub use step::{Injection, Learner, StepRecord, StepValues};
-pub use trainer::{Start, Trainer, parameter_parts, position, validation_losses};
+pub use trainer::{Start, Trainer, parameter_parts, validation_losses};

@@ -5,9 +5,9 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-use tandem_model::Voice;
 use tandem_model::kernels::{Adam, adam_update, square_sum};
-use tandem_model::weights::{HostTensor, Layout, Path, Tensors};
+use tandem_model::weights::{self, ParameterInfo, Tensors, WeightsError};
+use tandem_model::{Device, Voice};
 
 /// Numbers of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,23 +75,14 @@ fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
 
 /// Matrices in the model's order, as tensors with its names and layouts.
 fn named(matrices: &[Option<Tensor<2>>], model: &Voice) -> Tensors {
-    struct Visitor<'a>(Path, std::slice::Iter<'a, Option<Tensor<2>>>, Tensors);
-    impl ModuleVisitor for Visitor<'_> {
-        fn enter_module(&mut self, name: &str, kind: &str) {
-            self.0.enter(name, kind);
-        }
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.0.leave();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let Some(Some(matrix)) = self.1.next() else { return };
+    let (mut matrices, mut tensors) = (matrices.iter(), Tensors::new());
+    weights::walk(model, |name, layout, shape, _| {
+        if let Some(Some(matrix)) = matrices.next() {
             let values = matrix.clone().into_data().try_into_vec::<f32>().expect("single precision");
-            self.2.insert(self.0.name(), self.0.layout().export(&param.dims(), &values));
+            tensors.insert(name, layout.export(shape, &values));
         }
-    }
-    let mut visitor = Visitor(Path::default(), matrices.iter(), Tensors::new());
-    model.visit(&mut visitor);
-    visitor.2
+    });
+    tensors
 }
 
 /// AdamW's memory of the gradients.
@@ -140,32 +131,29 @@ impl AdamW {
         tensors
     }
 
-    /// Takes the memory back.
-    pub fn import(settings: AdamWSettings, model: &Voice, tensors: &Tensors) -> AdamW {
-        struct Visitor<'a>(Path, &'a Tensors, Vec<Option<(Tensor<2>, Tensor<2>)>>);
-        impl ModuleVisitor for Visitor<'_> {
-            fn enter_module(&mut self, name: &str, kind: &str) {
-                self.0.enter(name, kind);
-            }
-            fn exit_module(&mut self, _: &str, _: &str) {
-                self.0.leave();
-            }
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                let (name, layout) = (self.0.name(), self.0.layout());
-                let device = param.val().device().inner();
-                let read = |kind: &str| self.1.get(&format!("{kind}.{name}")).map(|t| matrix(t, layout, &device));
-                self.2.push(read("mean").zip(read("square")));
-            }
-        }
-        fn matrix(tensor: &HostTensor, layout: Layout, device: &tandem_model::Device) -> Tensor<2> {
-            let (shape, values) = layout.import(tensor);
-            let rows = if shape.len() == 1 { 1 } else { shape[0] };
-            let columns = values.len() / rows.max(1);
-            Tensor::from_data(TensorData::new(values, [rows, columns]), device)
-        }
-        let mut visitor = Visitor(Path::default(), tensors, Vec::new());
-        model.visit(&mut visitor);
-        AdamW { settings, moments: visitor.2 }
+    /// Takes the memory back; an error when it is not that of this model.
+    pub fn import(
+        settings: AdamWSettings,
+        model: &Voice,
+        tensors: &Tensors,
+        device: &Device,
+    ) -> Result<AdamW, WeightsError> {
+        let of =
+            |kind: &str, info: &ParameterInfo| ParameterInfo { name: format!("{kind}.{}", info.name), ..info.clone() };
+        let expected: Vec<ParameterInfo> =
+            weights::parameters(model).iter().flat_map(|info| [of("mean", info), of("square", info)]).collect();
+        weights::check_against(&expected, tensors)?;
+        let mut moments = Vec::new();
+        weights::walk(model, |name, layout, _, _| {
+            let [mean, square] = ["mean", "square"].map(|kind| {
+                let (shape, values) = layout.import(&tensors[&format!("{kind}.{name}")]);
+                let rows = if shape.len() == 1 { 1 } else { shape[0] };
+                let columns = values.len() / rows.max(1);
+                Tensor::from_data(TensorData::new(values, [rows, columns]), device)
+            });
+            moments.push(Some((mean, square)));
+        });
+        Ok(AdamW { settings, moments })
     }
 }
 

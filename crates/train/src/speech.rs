@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tandem_audio::{AudioError, Decoder, GriffinLim, LogMel, MelSettings, Resampler, SettingsError, write_wav};
-use tandem_flow::Random;
 use tandem_model::weights::{self, WeightsError};
 use tandem_model::{
     Device, HostInputs, HostReference, ModelConfig, REFERENCE_FRAMES, SpeakSettings, TextInputs, Voice,
@@ -232,9 +231,4 @@ impl Speech {
         }
         Ok(Said { samples, rate: self.mel.sample_rate, mel, frames, durations })
     }
-}
-
-/// A seed for a take, from a text: the same text sounds the same.
-pub fn seed_of(text: &str) -> u64 {
-    Random::named(1, text).next()
 }

@@ -109,7 +109,7 @@ impl Learner {
     pub fn resume(checkpoint: &Checkpoint, settings: &TrainSettings, device: &Device) -> Result<Learner, WeightsError> {
         let mut learner = Learner::new(&checkpoint.state.model, settings, device);
         let model = weights::import(learner.model.take().expect("just made"), &checkpoint.weights)?;
-        learner.optimiser = AdamW::import(settings.adam, &model, &checkpoint.optimiser);
+        learner.optimiser = AdamW::import(settings.adam, &model, &checkpoint.optimiser, &device.clone().inner())?;
         learner.model = Some(model);
         (learner.step, learner.next) = (checkpoint.state.step, checkpoint.state.next.into());
         // Parts do not change the step but for rounding; with those of the run not even that.

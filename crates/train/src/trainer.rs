@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tandem_flow::{Context, Cursor, ErrorKind, Flow};
+use tandem_flow::{Context, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
 use tandem_observe::spectrogram_png;
@@ -549,9 +549,4 @@ impl Window {
         *self = Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy };
         progress
     }
-}
-
-/// For whoever wants the position without a trainer.
-pub fn position(state: &State) -> Cursor {
-    state.next.into()
 }
