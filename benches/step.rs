@@ -14,7 +14,7 @@ use tandem_flow::{Cursor, Random};
 use tandem_model::burn::optim::GradientsParams;
 use tandem_model::weights::{self, HostTensor, Tensors};
 use tandem_model::{Device, HostInputs, HostReference, ModelConfig, REFERENCE_FRAMES, Size, Totals, Voice};
-use tandem_train::{Grads, Learner, Prepared, StepRecord, TrainSettings, memory};
+use tandem_train::{Grads, Learner, Ready, StepRecord, TrainSettings, memory};
 
 const ROWS: usize = 16;
 const TOKENS: usize = 64;
@@ -125,9 +125,10 @@ fn run(size: Size, steps: usize) {
     let mut learner = Learner::new(&config(size), &settings, &Device::flex());
     let inputs = batch();
     let mut step = || {
-        let prepared = Prepared { cursor: Cursor::START, clips: Vec::new(), seconds: 0.0, inputs: inputs.clone() };
+        let inputs = inputs.clone().upload(learner.device());
+        let ready = Ready { cursor: Cursor::START, clips: Vec::new(), seconds: 0.0, inputs };
         let started = Instant::now();
-        let record = learner.step(prepared);
+        let record = learner.step(ready);
         let values = StepRecord::read(&[record]);
         (started.elapsed().as_secs_f64(), values[0].loss)
     };

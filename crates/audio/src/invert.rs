@@ -6,7 +6,7 @@ use std::sync::Arc;
 use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
-use crate::mel::{LogMel, MelSettings, SettingsError, mel_filters, window};
+use crate::mel::{LogMel, MelSettings, SettingsError, hann_window, mel_filters};
 
 /// How much of the last change is added again at each step (Perraudin et al. 2013); librosa's value.
 const MOMENTUM: f32 = 0.99;
@@ -30,7 +30,7 @@ impl GriffinLim {
         Ok(GriffinLim {
             settings: settings.clone(),
             filters: mel_filters(settings),
-            window: window(settings),
+            window: hann_window(settings),
             forward: planner.plan_fft_forward(settings.n_fft),
             inverse: planner.plan_fft_inverse(settings.n_fft),
         })

@@ -34,7 +34,7 @@ mod write;
 
 pub use decode::{AudioError, Container, Decoder, SampleFault, Shape, probe};
 pub use invert::GriffinLim;
-pub use mel::{LogMel, MelSettings, Padding, SettingsError, mel_filters};
+pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use resample::Resampler;
 pub use wav::parse_wav;
 pub use write::write_wav;

@@ -73,6 +73,16 @@ impl MelSettings {
         self.n_fft / 2
     }
 
+    /// Samples that this many frames are made of, the padding at both ends included.
+    pub fn signal_samples(&self, frames: usize) -> usize {
+        frames.checked_sub(1).map_or(0, |last| last * self.hop_length + self.n_fft)
+    }
+
+    /// Pads the clip that begins at [`MelSettings::padding_samples`] of `buffer` as its frames need it.
+    pub fn pad(&self, buffer: &mut Vec<f32>) {
+        pad(buffer, self.padding_samples(), self.padding);
+    }
+
     fn check(&self) -> Result<(), SettingsError> {
         let fail = |what| Err(SettingsError(what));
         if self.sample_rate == 0 || self.hop_length == 0 || self.n_mels == 0 {
@@ -139,7 +149,7 @@ pub fn mel_filters(settings: &MelSettings) -> Vec<(usize, Vec<f32>)> {
 }
 
 /// The periodic Hann window, centred in `n_fft` samples.
-pub(crate) fn window(settings: &MelSettings) -> Vec<f32> {
+pub fn hann_window(settings: &MelSettings) -> Vec<f32> {
     let mut window = vec![0.0; settings.n_fft];
     let start = (settings.n_fft - settings.win_length) / 2;
     for (n, value) in window[start..start + settings.win_length].iter_mut().enumerate() {
@@ -167,7 +177,7 @@ impl LogMel {
     /// For these settings.
     pub fn new(settings: &MelSettings) -> Result<LogMel, SettingsError> {
         settings.check()?;
-        let (window, filters) = (window(settings), mel_filters(settings));
+        let (window, filters) = (hann_window(settings), mel_filters(settings));
         let transform = if settings.n_fft.is_power_of_two() && settings.n_fft >= 32 {
             let wide = Wide::new(settings.n_fft, settings.hop_length, window, filters, settings.power, settings.floor);
             Transform::Wide { scratch: wide.scratch(), wide: Arc::new(wide), exact: Arc::new(Exact::new(settings)) }
@@ -211,10 +221,8 @@ impl LogMel {
     /// The log-mel of the clip that begins at [`MelSettings::padding_samples`] of `buffer`; value `m` of frame `t` goes
     /// to `out[m * stride + t]`. The room before the clip and after it is filled here. Returns the number of frames.
     pub fn compute_into(&mut self, buffer: &mut Vec<f32>, out: &mut [f32], stride: usize) -> usize {
-        let padding = self.settings.padding_samples();
-        let samples = buffer.len() - padding;
-        let frames = self.settings.frames(samples);
-        pad(buffer, padding, self.settings.padding);
+        let frames = self.settings.frames(buffer.len() - self.settings.padding_samples());
+        self.settings.pad(buffer);
         match &mut self.transform {
             Transform::Wide { wide, scratch, exact } => {
                 wide.run(buffer, frames, out, stride, scratch);
@@ -260,7 +268,7 @@ impl Exact {
     fn new(settings: &MelSettings) -> Exact {
         Exact {
             settings: settings.clone(),
-            window: window(settings).into_iter().map(f64::from).collect(),
+            window: hann_window(settings).into_iter().map(f64::from).collect(),
             filters: mel_filters(settings),
             fft: RealFftPlanner::new().plan_fft_forward(settings.n_fft),
         }
@@ -384,7 +392,7 @@ mod tests {
         let mut other = LogMel::new(&settings).expect("valid");
         other.transform = Transform::Any {
             fft: RealFftPlanner::new().plan_fft_forward(1024),
-            window: window(&settings),
+            window: hann_window(&settings),
             filters: mel_filters(&settings),
         };
         let slow = other.compute(&samples);

@@ -1,5 +1,6 @@
 //! What was typed. Each command turns its arguments into what is valid.
 
+mod lanes;
 mod train;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use tandem_text::Language;
 
 use crate::messages::Lang;
 
+pub(crate) use lanes::*;
 pub(crate) use train::*;
 
 /// Train a voice and keep the GPU busy.
@@ -20,6 +22,8 @@ pub(crate) use train::*;
   tandem demo                                      make a corpus, train a voice, hear it
   tandem train --train-data my-voice               train a voice of your own
   tandem synth \"Hello.\" --checkpoint runs/my-voice -o hello.wav
+  tandem devices                                   which GPUs there are
+  tandem advise --train-data my-voice              one GPU or two, and why
   tandem doctor my-voice                           what is wrong with a corpus
   tandem prepare my-voice                          index and features, once
   tandem load my-voice --epochs 2                  how fast it loads
@@ -47,6 +51,10 @@ pub(crate) enum Command {
     Evaluate(EvaluateArgs),
     /// Show what is in a run or a checkpoint, and whether it is whole
     Inspect(InspectArgs),
+    /// List the devices, what connects them, and what could not be read
+    Devices(DevicesArgs),
+    /// Measure your data on your devices, and say whether one or two are better, and by how much
+    Advise(AdviseArgs),
     /// Look at every clip of a corpus and name what is wrong, before a single step
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once

@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod failure;
 mod interrupt;
+mod lanes;
 mod messages;
 mod ui;
 
@@ -18,6 +19,9 @@ use crate::messages::Messages;
 
 fn main() -> ExitCode {
     tandem_train::memory::keep_freed_blocks();
+    // Mesa's layer that reorders GPUs for desktops looks for a window system and complains that there is none.
+    // SAFETY: no other thread is running yet.
+    unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     let args = Args::parse();
     let messages = Messages::for_user(args.lang);
     match run(args, &messages) {
@@ -36,6 +40,8 @@ fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
         Command::Synth(args) => commands::synth::run(&args, messages),
         Command::Evaluate(args) => commands::evaluate::run(&args, messages),
         Command::Inspect(args) => commands::inspect::run(&args, messages),
+        Command::Devices(args) => commands::devices::run(&args, messages),
+        Command::Advise(args) => commands::advise::run(&args, messages),
         Command::Doctor(args) => commands::doctor::run(args, messages),
         Command::Prepare(args) => commands::prepare::run(args, messages),
         Command::Load(args) => commands::load::run(args, messages),

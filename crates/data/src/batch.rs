@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tandem_audio::MelSettings;
 use tandem_flow::Cursor;
 
 use crate::fault::FaultReport;
@@ -28,8 +29,10 @@ pub struct Batch {
     pub ids: Vec<i32>,
     /// True numbers of tokens, one for each row.
     pub id_lengths: Vec<usize>,
-    /// Log-mel, `rows * n_mels * frames` (time last), padded with 0.
-    pub mel: Buffer,
+    /// What the sound is given as.
+    pub form: Form,
+    /// The sound: for each row `form.row_values(frames)`, padded with 0.
+    pub sound: Buffer,
     /// True numbers of frames, one for each row.
     pub mel_lengths: Vec<usize>,
     /// Seconds of audio in it.
@@ -40,13 +43,47 @@ pub struct Batch {
     pub(crate) faults: Vec<(u32, FaultReport)>,
 }
 
+/// How a row of sound lies in memory: `bands` lines (time last), where frame `n` begins at value `n * step` of each
+/// line and needs `window` values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Lines.
+    pub bands: usize,
+    /// Values from one frame to the next.
+    pub step: usize,
+    /// Values that a frame needs.
+    pub window: usize,
+}
+
+impl Form {
+    /// Log-mel frames.
+    pub fn log_mel(settings: &MelSettings) -> Form {
+        Form { bands: settings.n_mels, step: 1, window: 1 }
+    }
+
+    /// Samples, padded at both ends as the frames need it: for features that are computed later.
+    pub fn signal(settings: &MelSettings) -> Form {
+        Form { bands: 1, step: settings.hop_length, window: settings.n_fft }
+    }
+
+    /// Values of a line that has this many frames.
+    pub fn columns(&self, frames: usize) -> usize {
+        frames.checked_sub(1).map_or(0, |last| last * self.step + self.window)
+    }
+
+    /// Values of a row that has this many frames.
+    pub fn row_values(&self, frames: usize) -> usize {
+        self.bands * self.columns(frames)
+    }
+}
+
 /// Crops of other clips of the same speakers.
 #[derive(Debug)]
 pub struct Reference {
     /// Frames of each row, padding included.
     pub frames: usize,
-    /// Log-mel, `rows * n_mels * frames` (time last), padded with 0.
-    pub mel: Vec<f32>,
+    /// The sound, in the form of the batch, padded with 0.
+    pub sound: Vec<f32>,
     /// True numbers of frames, one for each row.
     pub lengths: Vec<usize>,
 }

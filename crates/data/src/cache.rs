@@ -101,6 +101,13 @@ impl Cache {
         self.mode
     }
 
+    /// The same place for samples instead of log-mel: other keys, another folder.
+    pub(crate) fn of_signals(mut self) -> Cache {
+        self.settings += " signal";
+        self.folder = self.root.join(format!("{:016x}", xxh3_64(self.settings.as_bytes())));
+        self
+    }
+
     /// What it did so far.
     pub fn stats(&self) -> CacheStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

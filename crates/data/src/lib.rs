@@ -25,7 +25,7 @@ mod load;
 mod metadata;
 mod plan;
 
-pub use batch::{Batch, Reference};
+pub use batch::{Batch, Buffer, Form, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};

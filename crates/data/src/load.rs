@@ -11,7 +11,7 @@ use serde::Serialize;
 use tandem_audio::{Decoder, LogMel, Resampler, SettingsError};
 use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, QueueLimits, Random};
 
-use crate::batch::{Batch, Recycler, Reference};
+use crate::batch::{Batch, Form, Recycler, Reference};
 use crate::cache::Cache;
 use crate::corpus::Corpus;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
@@ -26,6 +26,8 @@ pub struct LoadSettings {
     pub tolerance: Tolerance,
     /// Adds to each clip a crop of so many frames of another clip of its speaker.
     pub reference_frames: Option<usize>,
+    /// Hands out the sound as samples instead of log-mel: features are computed later, on a device.
+    pub as_signal: bool,
 }
 
 /// What loading did, and where its time went (summed over all workers).
@@ -76,6 +78,7 @@ pub struct Loader {
     cache: Arc<Cache>,
     ledger: Arc<Ledger>,
     template: LogMel,
+    form: Form,
     recycler: Recycler,
     counters: Counters,
     /// Tells the loaders of one process apart, so that a thread never uses another's tables.
@@ -105,6 +108,9 @@ impl Loader {
         cache: Cache,
     ) -> Result<Arc<Loader>, SettingsError> {
         let template = LogMel::new(&corpus.settings().mel)?;
+        let mel = template.settings();
+        let form = if settings.as_signal { Form::signal(mel) } else { Form::log_mel(mel) };
+        let cache = if settings.as_signal { cache.of_signals() } else { cache };
         let mut by_speaker: HashMap<u16, Vec<u32>> = HashMap::new();
         if settings.reference_frames.is_some() {
             for &clip in &subset {
@@ -120,6 +126,7 @@ impl Loader {
             corpus,
             settings,
             template,
+            form,
             recycler: Recycler::default(),
             counters: Counters::default(),
             number: LOADERS.fetch_add(1, Ordering::Relaxed),
@@ -161,8 +168,9 @@ impl Loader {
 
     /// Bytes that a batch takes on the host.
     pub fn batch_bytes(&self, batch: &PlannedBatch) -> usize {
-        let frames = batch.frames + self.settings.reference_frames.unwrap_or(0);
-        4 * batch.rows * (frames * self.template.settings().n_mels + batch.tokens)
+        let values = |frames: usize| self.form.row_values(frames);
+        let sound = values(batch.frames) + values(self.settings.reference_frames.unwrap_or(0));
+        4 * batch.rows * (sound + batch.tokens)
     }
 
     /// The stages as a flow, from `start` to the end of epoch `epochs - 1`: memory is leased from `budget`, `workers`
@@ -195,7 +203,7 @@ impl Loader {
     fn load_with(&self, planned: &PlannedBatch, workspace: &mut Workspace) -> Batch {
         let n_mels = self.template.settings().n_mels;
         let (rows, frames, tokens) = (planned.rows, planned.frames, planned.tokens);
-        let row_values = n_mels * frames;
+        let row_values = self.form.row_values(frames);
         let mut batch = Batch {
             cursor: planned.cursor,
             clips: Vec::with_capacity(rows),
@@ -206,7 +214,8 @@ impl Loader {
             n_mels,
             ids: vec![0; rows * tokens],
             id_lengths: vec![0; rows],
-            mel: self.recycler.take(rows * row_values),
+            form: self.form,
+            sound: self.recycler.take(rows * row_values),
             mel_lengths: vec![0; rows],
             seconds: 0.0,
             reference: None,
@@ -214,14 +223,15 @@ impl Loader {
         };
         for &clip in planned.clips.iter().filter(|&&clip| !self.ledger.contains(clip)) {
             let row = batch.clips.len();
-            let out = &mut batch.mel[row * row_values..(row + 1) * row_values];
-            match self.load_clip(clip, out, frames, workspace) {
+            let out = &mut batch.sound[row * row_values..(row + 1) * row_values];
+            match self.load_clip(clip, out, self.form.columns(frames), workspace) {
                 Ok(ids) => {
                     for (to, id) in batch.ids[row * tokens..(row + 1) * tokens].iter_mut().zip(&ids) {
                         *to = *id as i32;
                     }
                     let (entry, length) = (self.corpus.entry(clip), self.sizes[clip as usize].frames as usize);
-                    out.chunks_exact_mut(frames).for_each(|row| row[length..].fill(0.0));
+                    let columns = self.form.columns(length);
+                    out.chunks_exact_mut(self.form.columns(frames)).for_each(|line| line[columns..].fill(0.0));
                     (batch.id_lengths[row], batch.mel_lengths[row]) = (ids.len(), length);
                     batch.seconds += entry.samples as f64 / f64::from(entry.rate);
                     batch.clips.push(clip);
@@ -231,7 +241,7 @@ impl Loader {
             }
         }
         let filled = batch.clips.len();
-        batch.mel[filled * row_values..].fill(0.0);
+        batch.sound[filled * row_values..].fill(0.0);
         batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, frames, workspace));
         batch
     }
@@ -239,44 +249,47 @@ impl Loader {
     /// For each clip a crop of another clip of the same speaker: one of this batch if there is one (it is at hand),
     /// otherwise any other; a speaker's only clip is its own reference.
     fn references(&self, batch: &Batch, frames: usize, workspace: &mut Workspace) -> Reference {
-        let n_mels = batch.n_mels;
+        let form = self.form;
+        let row_values = form.row_values(frames);
         let mut reference =
-            Reference { frames, mel: vec![0.0; batch.rows * n_mels * frames], lengths: vec![0; batch.rows] };
+            Reference { frames, sound: vec![0.0; batch.rows * row_values], lengths: vec![0; batch.rows] };
         let seed = self.settings.plan.seed;
         for (row, (&clip, &speaker)) in batch.clips.iter().zip(&batch.speakers).enumerate() {
             let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 1]);
             let mates: Vec<usize> =
                 (0..batch.clips.len()).filter(|&mate| mate != row && batch.speakers[mate] == speaker).collect();
-            let out = &mut reference.mel[row * n_mels * frames..(row + 1) * n_mels * frames];
+            let out = &mut reference.sound[row * row_values..(row + 1) * row_values];
             let others = self.by_speaker.get(&speaker).map_or(&[][..], Vec::as_slice);
             let from_batch = |row: usize| {
-                let size = n_mels * batch.frames;
-                (&batch.mel[row * size..(row + 1) * size], batch.frames, batch.mel_lengths[row])
+                let size = form.row_values(batch.frames);
+                (&batch.sound[row * size..(row + 1) * size], form.columns(batch.frames), batch.mel_lengths[row])
             };
             let mut loaded = None;
             if mates.is_empty() && others.len() > 1 {
                 let at = random.below(others.len() - 1);
                 let other = if others[at] == clip { others[others.len() - 1] } else { others[at] };
                 let length = self.sizes[other as usize].frames as usize;
-                let mut mel = self.recycler.take(n_mels * length);
-                loaded = self.load_clip(other, &mut mel, length, workspace).ok().map(|_| (mel, length));
+                let mut sound = self.recycler.take(form.row_values(length));
+                let read = self.load_clip(other, &mut sound, form.columns(length), workspace);
+                loaded = read.ok().map(|_| (sound, length));
             }
-            let (mel, stride, length) = match &loaded {
-                Some((mel, length)) => (&mel[..], *length, *length),
+            let (sound, stride, length) = match &loaded {
+                Some((sound, length)) => (&sound[..], form.columns(*length), *length),
                 None if mates.is_empty() => from_batch(row),
                 None => from_batch(mates[random.below(mates.len())]),
             };
             let kept = length.min(frames);
             let start = random.below(length - kept + 1);
-            for (to, from) in out.chunks_exact_mut(frames).zip(mel.chunks_exact(stride)) {
-                to[..kept].copy_from_slice(&from[start..start + kept]);
+            let (from, size) = (start * form.step, form.columns(kept));
+            for (to, line) in out.chunks_exact_mut(form.columns(frames)).zip(sound.chunks_exact(stride)) {
+                to[..size].copy_from_slice(&line[from..from + size]);
             }
             reference.lengths[row] = kept;
         }
         reference
     }
 
-    /// Log-mel of a clip into its place in the batch; returns the ids of its text.
+    /// The sound of a clip into its place in the batch; returns the ids of its text.
     fn load_clip(
         &self,
         clip: u32,
@@ -291,10 +304,11 @@ impl Loader {
             return Err(ClipFault::Changed);
         }
         let frames = size.frames as usize;
+        let (bands, columns) = (self.form.bands, self.form.columns(frames));
         let key = self.cache.key(&path);
         if let Some(key) = key {
             let found = Counters::time(&self.counters.cache_ns, || {
-                self.cache.load(key, settings.n_mels, frames, out, stride, &mut workspace.bytes)
+                self.cache.load(key, bands, columns, out, stride, &mut workspace.bytes)
             });
             if found {
                 return Ok(ids);
@@ -315,10 +329,15 @@ impl Loader {
             return Err(ClipFault::Changed);
         }
         Counters::time(&self.counters.features_ns, || {
-            workspace.log_mel.compute_into(&mut workspace.samples, out, stride);
+            if self.settings.as_signal {
+                settings.pad(&mut workspace.samples);
+                out[..columns].copy_from_slice(&workspace.samples[..columns]);
+            } else {
+                workspace.log_mel.compute_into(&mut workspace.samples, out, stride);
+            }
         });
         if let Some(key) = key {
-            Counters::time(&self.counters.cache_ns, || self.cache.store(key, settings.n_mels, frames, out, stride));
+            Counters::time(&self.counters.cache_ns, || self.cache.store(key, bands, columns, out, stride));
         }
         Ok(ids)
     }
@@ -330,9 +349,9 @@ impl Loader {
         if key.is_some_and(|key| self.cache.has(key)) {
             return Ok(false);
         }
-        let (frames, n_mels) = (self.sizes[clip as usize].frames as usize, self.template.settings().n_mels);
-        let mut out = self.recycler.take(n_mels * frames);
-        self.with_workspace(|workspace| self.load_clip(clip, &mut out, frames, workspace))?;
+        let frames = self.sizes[clip as usize].frames as usize;
+        let mut out = self.recycler.take(self.form.row_values(frames));
+        self.with_workspace(|workspace| self.load_clip(clip, &mut out, self.form.columns(frames), workspace))?;
         Ok(true)
     }
 

@@ -29,7 +29,7 @@ fn corpus(folder: &Path, clips: usize) -> Arc<Corpus> {
 fn loader(corpus: &Arc<Corpus>, mode: CacheMode, static_shapes: bool) -> Arc<Loader> {
     let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes, plain_order: false };
     let cache = Cache::new(mode, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
 }
 
@@ -38,7 +38,7 @@ fn digest(batch: &Batch) -> u64 {
     let mut bytes = Vec::new();
     bytes.extend(batch.clips.iter().flat_map(|clip| clip.to_le_bytes()));
     bytes.extend(batch.ids.iter().flat_map(|id| id.to_le_bytes()));
-    bytes.extend(batch.mel.iter().flat_map(|value| value.to_le_bytes()));
+    bytes.extend(batch.sound.iter().flat_map(|value| value.to_le_bytes()));
     bytes.extend(batch.id_lengths.iter().chain(&batch.mel_lengths).flat_map(|length| length.to_le_bytes()));
     xxh3_64(&bytes)
 }
@@ -81,7 +81,7 @@ fn lengths_are_true_and_padding_is_zero() {
         // Three times, so that buffers are used again with other content.
         for planned in (0..3).flat_map(|epoch| loader.plan(epoch)) {
             let batch = loader.load(&planned);
-            assert_eq!(batch.mel.len(), batch.rows * batch.n_mels * batch.frames);
+            assert_eq!(batch.sound.len(), batch.rows * batch.n_mels * batch.frames);
             for row in 0..batch.rows {
                 let (frames, tokens) = (batch.mel_lengths[row], batch.id_lengths[row]);
                 let ids = &batch.ids[row * batch.tokens..(row + 1) * batch.tokens];
@@ -94,7 +94,7 @@ fn lengths_are_true_and_padding_is_zero() {
                 assert_eq!(expected.as_ref().map_or(0, Vec::len), frames * batch.n_mels);
                 for mel in 0..batch.n_mels {
                     let at = (row * batch.n_mels + mel) * batch.frames;
-                    let values = &batch.mel[at..at + batch.frames];
+                    let values = &batch.sound[at..at + batch.frames];
                     if let Some(expected) = &expected {
                         assert_eq!(values[..frames], expected[mel * frames..(mel + 1) * frames]);
                     }

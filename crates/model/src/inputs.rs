@@ -94,21 +94,55 @@ pub struct ReferenceInputs {
     pub lengths: Vec<usize>,
 }
 
+/// Sound that was made on another device: normalised log-mel, `[rows, frames, n_mels]` each.
+#[derive(Clone, Debug)]
+pub struct DeviceSound {
+    /// Of the clips.
+    pub mel: Tensor<3>,
+    /// Of the references, if there are any.
+    pub reference: Option<Tensor<3>>,
+}
+
+impl DeviceSound {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        let size = |tensor: &Tensor<3>| 4 * tensor.dims().iter().product::<usize>();
+        size(&self.mel) + self.reference.as_ref().map_or(0, size)
+    }
+}
+
 impl HostInputs {
+    /// Bytes that the batch takes on a device.
+    pub fn device_bytes(&self) -> usize {
+        let values = |frames: usize| frames * self.n_mels;
+        let reference = self.reference.as_ref().map_or(0, |reference| reference.frames);
+        // Mel, noise, their mask; the reference; ids with their mask.
+        let row = 2 * values(self.frames) + self.frames + values(reference) + 2 * self.tokens + 1;
+        4 * self.rows * row
+    }
+
     /// Puts the batch on a device.
     pub fn upload(self, device: &Device) -> Inputs {
+        self.upload_with(None, device)
+    }
+
+    /// Puts the batch on a device, with sound that was made on another one if there is any.
+    pub fn upload_with(self, made: Option<DeviceSound>, device: &Device) -> Inputs {
         let sound = [self.rows, self.frames, self.n_mels];
+        let (mel, made_reference) = match made {
+            Some(made) => (bring(made.mel, device), made.reference.map(|reference| bring(reference, device))),
+            None => (Tensor::from_data(TensorData::new(self.mel, sound), device), None),
+        };
         Inputs {
             text: TextInputs::new(self.ids, self.id_lengths, self.rows, self.tokens, device),
-            sound: SoundInputs {
-                mask: mask(&self.mel_lengths, self.frames, device),
-                mel: Tensor::from_data(TensorData::new(self.mel, sound), device),
-                lengths: self.mel_lengths,
-            },
+            sound: SoundInputs { mask: mask(&self.mel_lengths, self.frames, device), mel, lengths: self.mel_lengths },
             noise: Tensor::from_data(TensorData::new(self.noise, sound), device),
             times: Tensor::from_data(TensorData::new(self.times, [self.rows, 1]), device),
             seeds: self.seeds,
-            reference: self.reference.map(|reference| reference.upload(self.rows, self.n_mels, device)),
+            reference: self.reference.map(|reference| match made_reference {
+                Some(mel) => ReferenceInputs { mel, lengths: reference.lengths },
+                None => reference.upload(self.rows, self.n_mels, device),
+            }),
         }
     }
 
@@ -136,6 +170,75 @@ impl HostInputs {
                 }
             }),
         }
+    }
+}
+
+impl Inputs {
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.text.lengths.len()
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        let size = |tensor: &Tensor<3>| 4 * tensor.dims().iter().product::<usize>() as u64;
+        let reference = self.reference.as_ref().map_or(0, |reference| size(&reference.mel));
+        let text = 2 * size(&self.text.mask);
+        2 * size(&self.sound.mel) + size(&self.sound.mask) + text + reference + 4 * self.rows() as u64
+    }
+
+    /// Some of the rows, with no more padding than before.
+    pub fn part(&self, rows: std::ops::Range<usize>) -> Inputs {
+        if rows == (0..self.rows()) {
+            return self.clone();
+        }
+        let cut = |tensor: &Tensor<3>| tensor.clone().slice([rows.clone()]);
+        Inputs {
+            text: TextInputs {
+                ids: self.text.ids.clone().slice([rows.clone()]),
+                lengths: self.text.lengths[rows.clone()].to_vec(),
+                mask: cut(&self.text.mask),
+            },
+            sound: SoundInputs {
+                mel: cut(&self.sound.mel),
+                lengths: self.sound.lengths[rows.clone()].to_vec(),
+                mask: cut(&self.sound.mask),
+            },
+            noise: cut(&self.noise),
+            times: self.times.clone().slice([rows.clone()]),
+            seeds: self.seeds[rows.clone()].to_vec(),
+            reference: self.reference.as_ref().map(|reference| ReferenceInputs {
+                mel: cut(&reference.mel),
+                lengths: reference.lengths[rows.clone()].to_vec(),
+            }),
+        }
+    }
+
+    /// The devices that its tensors are on, which should all be one.
+    pub fn devices(&self) -> Vec<Device> {
+        let mut all = vec![
+            self.text.ids.device(),
+            self.text.mask.device(),
+            self.sound.mel.device(),
+            self.sound.mask.device(),
+            self.noise.device(),
+            self.times.device(),
+        ];
+        all.extend(self.reference.as_ref().map(|reference| reference.mel.device()));
+        all.into_iter().map(Device::inner).collect()
+    }
+}
+
+/// Copies a tensor to a device, to be learned from as that device does it.
+fn bring(tensor: Tensor<3>, device: &Device) -> Tensor<3> {
+    let tensor = tensor.to_device(&device.clone().inner());
+    if !device.is_autodiff() {
+        return tensor;
+    }
+    let tensor = tensor.autodiff();
+    match device.gradient_checkpointing_strategy() {
+        Some(strategy) => tensor.with_gradient_checkpointing_strategy(strategy),
+        None => tensor,
     }
 }
 

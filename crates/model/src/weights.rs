@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::voice::Voice;
@@ -147,10 +147,30 @@ impl fmt::Display for WeightsError {
 
 impl std::error::Error for WeightsError {}
 
-/// Walks through the parameters of a model in its own order: name, layout, shape here, and its values when asked for.
-pub fn walk(voice: &Voice, each: impl FnMut(String, Layout, &[usize], &dyn Fn() -> Vec<f32>)) {
+/// One parameter on a walk through a model.
+pub struct Parameter<'a> {
+    /// Its name in files.
+    pub name: String,
+    /// How it lies in files.
+    pub layout: Layout,
+    /// Its shape here.
+    pub shape: &'a [usize],
+    /// Where it is.
+    pub device: Device,
+    values: &'a dyn Fn() -> Vec<f32>,
+}
+
+impl Parameter<'_> {
+    /// Its values, read from the device.
+    pub fn values(&self) -> Vec<f32> {
+        (self.values)()
+    }
+}
+
+/// Walks through the parameters of a model in its own order.
+pub fn walk(voice: &Voice, each: impl FnMut(Parameter<'_>)) {
     struct Visitor<F>(Path, F);
-    impl<F: FnMut(String, Layout, &[usize], &dyn Fn() -> Vec<f32>)> ModuleVisitor for Visitor<F> {
+    impl<F: FnMut(Parameter<'_>)> ModuleVisitor for Visitor<F> {
         fn enter_module(&mut self, name: &str, kind: &str) {
             self.0.enter(name, kind);
         }
@@ -159,7 +179,9 @@ pub fn walk(voice: &Voice, each: impl FnMut(String, Layout, &[usize], &dyn Fn() 
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let values = || param.val().into_data().try_into_vec::<f32>().expect("parameters are single precision");
-            (self.1)(self.0.name(), self.0.layout(), &param.dims(), &values);
+            let device = param.val().device().inner();
+            let (name, layout) = (self.0.name(), self.0.layout());
+            (self.1)(Parameter { name, layout, shape: &param.dims(), device, values: &values });
         }
     }
     voice.visit(&mut Visitor(Path::default(), each));
@@ -168,7 +190,7 @@ pub fn walk(voice: &Voice, each: impl FnMut(String, Layout, &[usize], &dyn Fn() 
 /// The parameters of a model, in its own order.
 pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
     let mut infos = Vec::new();
-    walk(voice, |name, layout, shape, _| {
+    walk(voice, |Parameter { name, layout, shape, .. }| {
         infos.push(ParameterInfo { name, shape: layout.file_shape(shape), count: shape.iter().product() });
     });
     infos
@@ -177,8 +199,9 @@ pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
 /// The values of all parameters.
 pub fn export(voice: &Voice) -> Tensors {
     let mut tensors = Tensors::new();
-    walk(voice, |name, layout, shape, values| {
-        tensors.insert(name, layout.export(shape, &values()));
+    walk(voice, |parameter| {
+        let tensor = parameter.layout.export(parameter.shape, &parameter.values());
+        tensors.insert(parameter.name, tensor);
     });
     tensors
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
 
 use crate::checkpoint::CheckpointError;
 use crate::settings::NanPolicy;
@@ -10,12 +11,55 @@ use crate::settings::NanPolicy;
 /// What happens during a run, for whoever shows it.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// The data lane is at work.
+    DataLane {
+        /// Bytes that a full queue on the host takes, at most.
+        buffer_bytes: u64,
+    },
+    /// The model is about to be made, on the model lane's device.
+    Placing,
     /// The model is made.
     Model {
         /// Parameters of each part.
         parts: &'a [(String, usize)],
         /// The device.
         device: String,
+    },
+    /// The model waits for the data lane to get ahead.
+    Warming {
+        /// Seconds at most.
+        seconds: f64,
+        /// Batches ready.
+        ready: usize,
+        /// Batches that there may be.
+        of: usize,
+    },
+    /// The first step begins.
+    Starting {
+        /// Batches ready.
+        ready: usize,
+        /// Batches that there may be.
+        of: usize,
+        /// Seconds since the data lane started.
+        seconds: f64,
+    },
+    /// Workers or a queue were changed, or not, and why.
+    Tuned(&'a tandem_flow::Decision),
+    /// What the lanes take of their devices.
+    Memory {
+        /// After this step.
+        step: u64,
+        /// Each lane.
+        lanes: &'a [LaneMemory],
+    },
+    /// A lane's memory grows and grows.
+    Leak {
+        /// After this step.
+        step: u64,
+        /// The lane's device.
+        device: String,
+        /// How much, over how long.
+        leak: &'a Leak,
     },
     /// The longest batch went through the device, to see that it fits.
     Preflight(&'a Preflight),
@@ -98,6 +142,10 @@ pub struct Preflight {
     pub seconds: f64,
     /// Peak memory of the process afterwards, in bytes, where it is known.
     pub peak_bytes: Option<u64>,
+    /// What the batch takes on the model's device, and what would fit if it does not.
+    pub ladder: Vec<Rung>,
+    /// Bytes that the model lane may take, if that is known.
+    pub limit_bytes: Option<u64>,
 }
 
 /// How far a run is.
@@ -168,6 +216,12 @@ pub struct Report {
     pub peak_bytes: Option<u64>,
     /// Share of the step that searched alignments.
     pub alignment_share: f64,
+    /// Bytes and seconds of the copies to the model's device.
+    pub transferred_bytes: u64,
+    /// Seconds that those copies took.
+    pub transfer_seconds: f64,
+    /// What each lane takes of its device.
+    pub lanes: Vec<LaneMemory>,
     /// What each stage did.
     pub stages: Vec<tandem_flow::StageStats>,
     /// What each queue did.
@@ -189,6 +243,10 @@ pub enum TrainError {
     Io(std::path::PathBuf, std::io::Error),
     /// Another process trains in this folder.
     Locked(std::path::PathBuf),
+    /// A lane would take more of its device than it may; what would fit instead.
+    Memory(MemoryLimitExceeded, Vec<Rung>),
+    /// Tensors on a device where they do not belong.
+    Misplaced(Vec<String>),
     /// The loss was not a number at this step, with these clips.
     NotFinite(u64, Vec<String>),
 }
@@ -197,7 +255,14 @@ impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TrainError::Data(message) => write!(f, "{message}"),
-            TrainError::Stage(error) => write!(f, "{error}"),
+            TrainError::Stage(error) => match lane_of(&error.stage) {
+                Some(lane) => write!(f, "{lane}: {error}"),
+                None => write!(f, "{error}"),
+            },
+            TrainError::Memory(error, _) => write!(f, "{error}"),
+            TrainError::Misplaced(names) => {
+                write!(f, "tensors on a device where they do not belong: {}", names.join(", "))
+            }
             TrainError::Checkpoint(error) => write!(f, "{error}"),
             TrainError::Locked(path) => write!(f, "another process is training in {}", path.display()),
             TrainError::Io(path, error) => write!(f, "{}: {error}", path.display()),
@@ -205,6 +270,15 @@ impl fmt::Display for TrainError {
                 write!(f, "the loss of step {step} is not a number; its clips: {}", clips.join(", "))
             }
         }
+    }
+}
+
+/// Who works in a stage.
+fn lane_of(stage: &str) -> Option<&'static str> {
+    match stage {
+        "plan" | "load" | "count" | "preprocess" | "transfer" => Some("data lane"),
+        "train" => Some("model lane"),
+        _ => None,
     }
 }
 

@@ -1,9 +1,10 @@
-//! From a batch of the loader to what the model wants: normalised frames, noise, moments of the flow.
+//! From a batch of the loader to what the model wants: normalised frames, noise, moments of the flow; then to its
+//! device.
 
 use serde::{Deserialize, Serialize};
-use tandem_data::{Batch, Loader};
+use tandem_data::{Batch, Buffer, Loader};
 use tandem_flow::{Cursor, Random};
-use tandem_model::{HostInputs, HostReference};
+use tandem_model::{Device, DeviceSound, HostInputs, HostReference, Inputs};
 
 /// Clips that are measured for [`MelStats`].
 const MEASURED_CLIPS: usize = 256;
@@ -29,7 +30,7 @@ impl MelStats {
             let batch = loader.load(&planned);
             for (row, &length) in batch.mel_lengths.iter().enumerate() {
                 let rows =
-                    batch.mel[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames].chunks(batch.frames);
+                    batch.sound[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames].chunks(batch.frames);
                 for (band, values) in rows.enumerate() {
                     for &value in &values[..length] {
                         sums[band] += f64::from(value);
@@ -77,7 +78,8 @@ impl MelStats {
     }
 }
 
-/// A batch, ready for the model's device.
+/// A batch whose random parts are drawn. Its sound is normalised log-mel, or samples that features are still to be
+/// made of.
 #[derive(Debug)]
 pub struct Prepared {
     /// Its place in the run.
@@ -86,23 +88,57 @@ pub struct Prepared {
     pub clips: Vec<u32>,
     /// Seconds of audio.
     pub seconds: f64,
-    /// What the model gets.
+    /// What the model gets; without sound when there is a signal.
     pub inputs: HostInputs,
+    /// Samples.
+    pub signal: Option<Signal>,
+}
+
+/// The samples of a batch, rows one after the other.
+#[derive(Debug)]
+pub struct Signal {
+    /// Of the clips.
+    pub samples: Buffer,
+    /// Of the references, if there are any.
+    pub reference: Option<Vec<f32>>,
+}
+
+/// A batch on the model's device.
+#[derive(Debug)]
+pub struct Ready {
+    /// Its place in the run.
+    pub cursor: Cursor,
+    /// Its clips.
+    pub clips: Vec<u32>,
+    /// Seconds of audio.
+    pub seconds: f64,
+    /// What the model gets.
+    pub inputs: Inputs,
+}
+
+impl Prepared {
+    /// Puts the batch on the model's device, with the sound that the data lane made of it if there is any.
+    pub fn upload(self, sound: Option<DeviceSound>, device: &Device) -> Ready {
+        let inputs = self.inputs.upload_with(sound, device);
+        Ready { cursor: self.cursor, clips: self.clips, seconds: self.seconds, inputs }
+    }
 }
 
 /// Normalises a batch and draws what is random about it: by seed, epoch and clip alone, so that neither threads nor
 /// the company of other clips nor a kill changes anything.
-pub fn prepare(batch: &Batch, stats: &MelStats, seed: u64, group: usize) -> Prepared {
-    let (rows, n_mels) = (batch.rows, batch.n_mels);
+pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepared {
+    let (rows, n_mels, is_mel) = (batch.rows, batch.n_mels, batch.form.step == 1);
     let frames = batch.frames.next_multiple_of(group);
     let size = frames * n_mels;
-    let mut mel = vec![0.0; rows * size];
+    let mut mel = vec![0.0; if is_mel { rows * size } else { 0 }];
     let mut noise = vec![0.0; rows * size];
     let mut times = vec![0.0; rows];
     let mut seeds = vec![0; rows];
     for (row, &clip) in batch.clips.iter().enumerate() {
-        let from = &batch.mel[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames];
-        stats.normalise(from, batch.frames, batch.mel_lengths[row], &mut mel[row * size..(row + 1) * size]);
+        if is_mel {
+            let from = &batch.sound[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames];
+            stats.normalise(from, batch.frames, batch.mel_lengths[row], &mut mel[row * size..(row + 1) * size]);
+        }
         let place = [seed, batch.cursor.epoch, u64::from(clip)];
         // As many as the clip has frames: the same whatever it is padded to.
         let own = batch.mel_lengths[row] * n_mels;
@@ -110,32 +146,36 @@ pub fn prepare(batch: &Batch, stats: &MelStats, seed: u64, group: usize) -> Prep
         times[row] = Random::at(&[place[0], place[1], place[2], 3]).unit() as f32;
         seeds[row] = Random::at(&[place[0], place[1], place[2], 4]).next();
     }
-    let reference = batch.reference.as_ref().map(|reference| {
+    let (mut heard, mut reference_signal) = (None, None);
+    if let Some(reference) = batch.reference {
         let size = reference.frames * n_mels;
-        let mut out = vec![0.0; rows * size];
-        for (row, &length) in reference.lengths.iter().enumerate() {
-            let from = &reference.mel[row * size..(row + 1) * size];
+        let mut out = vec![0.0; if is_mel { rows * size } else { 0 }];
+        for (row, &length) in reference.lengths.iter().enumerate().filter(|_| is_mel) {
+            let from = &reference.sound[row * size..(row + 1) * size];
             stats.normalise(from, reference.frames, length, &mut out[row * size..(row + 1) * size]);
         }
-        HostReference { frames: reference.frames, mel: out, lengths: reference.lengths.clone() }
-    });
+        heard = Some(HostReference { frames: reference.frames, mel: out, lengths: reference.lengths });
+        reference_signal = Some(reference.sound);
+    }
+    let signal = (!is_mel).then_some(Signal { samples: batch.sound, reference: reference_signal });
     Prepared {
         cursor: batch.cursor,
-        clips: batch.clips.clone(),
+        clips: batch.clips,
         seconds: batch.seconds,
         inputs: HostInputs {
             rows,
             tokens: batch.tokens,
             frames,
             n_mels,
-            ids: batch.ids.clone(),
-            id_lengths: batch.id_lengths.clone(),
+            ids: batch.ids,
+            id_lengths: batch.id_lengths,
             mel,
-            mel_lengths: batch.mel_lengths.clone(),
+            mel_lengths: batch.mel_lengths,
             noise,
             times,
             seeds,
-            reference,
+            reference: heard,
         },
+        signal,
     }
 }

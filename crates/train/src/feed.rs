@@ -1,10 +1,13 @@
 //! Batches on their way to the model: the picture of the pipeline in code.
 //!
 //! ```text
-//! plan ─► load (pool) ─►[ host ]─► prepare ─►[ model ]─► train
-//!         decode, mel,    --buffer-size   normalise,  --pipeline-depth
-//!         text, cache                     noise
+//!            host memory                data lane's device            model lane's device
+//! plan ─► load (pool) ─►[ host ]─► preprocess ─►[ data ]─► transfer ─►[ model ]─► train
+//!         decode, text,   --buffer-size  features,   --pipeline-depth  copy   --prefetch-buffer-size
+//!         cache (, mel)                  normalise, noise
 //! ```
+//!
+//! There is one chain. Which devices the lanes have, and where features are computed, is data ([`Lanes`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -13,13 +16,15 @@ use std::sync::Arc;
 use tandem_data::{
     Cache, CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, Tolerance, split,
 };
-use tandem_flow::{Budget, Context, Cursor, Flow, Knob, Oversize};
-use tandem_model::REFERENCE_FRAMES;
+use tandem_device::{FaultKind, FeaturesOn, Lanes};
+use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize};
 use tandem_model::weights::{HostTensor, Tensors};
+use tandem_model::{Device, REFERENCE_FRAMES};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::checkpoint::DataIdentity;
-use crate::features::{MelStats, Prepared, prepare};
+use crate::features::{MelStats, Prepared, Ready, prepare};
+use crate::lane::DataLane;
 use crate::settings::{CachePlace, TrainSettings};
 
 /// What a voice is trained and validated on.
@@ -135,7 +140,7 @@ impl Data {
             }
             let kept = batch.mel_lengths[0].min(REFERENCE_FRAMES);
             let mut values = vec![0.0; kept * n_mels];
-            stats.normalise(&batch.mel, batch.frames, kept, &mut values);
+            stats.normalise(&batch.sound, batch.frames, kept, &mut values);
             let name = self.corpus.speakers().get(usize::from(speaker)).cloned().unwrap_or_default();
             voices.insert(name, HostTensor { shape: vec![kept, n_mels], values });
         }
@@ -144,7 +149,7 @@ impl Data {
 
     /// A loader of the training clips.
     pub(crate) fn loader(&self, settings: &TrainSettings, reference: Option<usize>) -> Result<Arc<Loader>, String> {
-        loader(&self.corpus, &self.clips, settings, settings.batch_size, reference)
+        loader(&self.corpus, &self.clips, settings, settings.batch_size, reference, false)
     }
 }
 
@@ -159,6 +164,7 @@ fn loader(
     settings: &TrainSettings,
     batch_size: usize,
     reference: Option<usize>,
+    as_signal: bool,
 ) -> Result<Arc<Loader>, String> {
     let mode = match settings.cache {
         CachePlace::Ram => CacheMode::Ram,
@@ -168,50 +174,146 @@ fn loader(
     let cache = Cache::new(mode, corpus.work_folder(), settings.cache_limit, &corpus.settings().mel);
     let plan =
         PlanSettings { batch_size, seed: settings.seed, static_shapes: settings.static_shapes, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: reference };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: reference, as_signal };
     Loader::new(corpus.clone(), clips.to_vec(), settings, cache).map_err(|error| error.to_string())
 }
+
+/// Memory that batches lease before work on them starts: on the host, and on the device of each lane.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    /// The host's.
+    pub host: Budget,
+    /// The data lane's.
+    pub data: Budget,
+    /// The model lane's, after the model itself.
+    pub model: Budget,
+}
+
+impl Budgets {
+    /// So much on the host, and devices that end where their memory ends.
+    pub fn new(host_bytes: usize) -> Budgets {
+        Budgets {
+            host: Budget::new("host", host_bytes, Oversize::Alone),
+            data: Budget::new(DATA_LANE, usize::MAX, Oversize::Refuse),
+            model: Budget::new(MODEL_LANE, usize::MAX, Oversize::Refuse),
+        }
+    }
+}
+
+/// What the data lane's memory is called.
+pub(crate) const DATA_LANE: &str = "data lane";
+/// What the model lane's memory is called.
+pub(crate) const MODEL_LANE: &str = "model lane";
+
+/// A fault on purpose in the data lane, at this batch of the run.
+pub type LaneFault = (FaultKind, u64);
 
 /// Makes the batches of a run.
 pub struct Feed {
     loader: Arc<Loader>,
+    lane: Option<Arc<DataLane>>,
+    model: Device,
     stats: Arc<MelStats>,
     seed: u64,
     group: usize,
+    reference: Option<usize>,
     workers: Knob,
     buffer: Knob,
+    ahead: Knob,
     depth: Knob,
-    budget: Budget,
+    budgets: Budgets,
+    fault: Option<LaneFault>,
 }
 
 impl Feed {
-    /// For these data and settings.
+    /// For these data and settings, on these devices; batches arrive on `model`, the model's device as it learns.
     pub fn new(
         data: &Data,
         settings: &TrainSettings,
         stats: &MelStats,
-        group: usize,
-        reference: Option<usize>,
+        (group, reference): (usize, Option<usize>),
+        lanes: &Lanes,
+        model: &Device,
+        budgets: &Budgets,
     ) -> Result<Feed, String> {
+        let lane = match lanes.placement.features {
+            FeaturesOn::Cpu => None,
+            FeaturesOn::Data => {
+                let lane = DataLane::new(&data.corpus.settings().mel, stats, &lanes.data)?;
+                Some(Arc::new(lane.piece_bytes(budgets.data.limit_bytes() / 4)))
+            }
+        };
+        let knob = |name: &str, value: usize, most: usize| {
+            if settings.autotune { Knob::new(name, value, 1..=most.max(value)) } else { Knob::fixed(name, value) }
+        };
         Ok(Feed {
-            loader: data.loader(settings, reference)?,
+            loader: loader(&data.corpus, &data.clips, settings, settings.batch_size, reference, lane.is_some())?,
+            lane,
+            model: model.clone(),
             stats: Arc::new(stats.clone()),
             seed: settings.seed,
             group,
-            workers: Knob::fixed("workers", settings.workers),
-            buffer: Knob::fixed("buffer", settings.buffer),
-            depth: Knob::fixed("depth", settings.depth),
-            budget: Budget::new("host", settings.memory_limit, Oversize::Alone),
+            reference,
+            // In line is not a number of workers to begin from.
+            workers: match settings.workers {
+                0 => Knob::fixed("workers", 0),
+                workers => knob("workers", workers, settings.most_workers),
+            },
+            buffer: knob("buffer", settings.buffer, settings.buffer),
+            ahead: Knob::fixed("ahead", settings.depth.saturating_sub(1)),
+            depth: Knob::fixed("depth", settings.device_queue),
+            budgets: budgets.clone(),
+            fault: None,
         })
     }
 
-    /// The pipeline up to the model, from `start` on.
-    pub fn flow(&self, context: &Context, start: Cursor, epochs: u64) -> Flow<Prepared> {
-        let (stats, seed, group) = (self.stats.clone(), self.seed, self.group);
+    /// Makes the data lane fail, for tests.
+    pub fn fail(&mut self, fault: Option<LaneFault>) {
+        self.fault = fault;
+    }
+
+    /// The pipeline up to the model, from `start` on. Its threads live as long as the run: no stall between epochs.
+    pub fn flow(&self, context: &Context, start: Cursor, epochs: u64) -> Flow<Ready> {
+        let Budgets { host, data, model } = &self.budgets;
+        let (stats, seed, group, lane) = (self.stats.clone(), self.seed, self.group, self.lane.clone());
+        let (sizer, device, fault, surroundings) = (lane.clone(), self.model.clone(), self.fault, context.clone());
+        let reference = self.reference.unwrap_or(0);
         self.loader
-            .flow(context, start, epochs, &self.workers, &self.buffer, &self.budget)
-            .stage("prepare", move |batch| Ok(prepare(&batch, &stats, seed, group)))
+            .flow(context, start, epochs, &self.workers, &self.buffer, host)
+            .lease(data, move |batch| {
+                sizer.as_ref().map_or(0, |lane| lane.batch_bytes(batch.rows, batch.frames, reference))
+            })
+            .stage("preprocess", move |batch| {
+                misbehave(fault, batch.cursor, &surroundings)?;
+                let mut prepared = prepare(batch, &stats, seed, group);
+                let sound = match &lane {
+                    None => None,
+                    Some(lane) => lane.features(&mut prepared).map_err(|why| Fault::new(why).fatal())?,
+                };
+                Ok((prepared, sound))
+            })
+            .prefetch("data", &self.ahead)
+            .lease(model, |(prepared, _)| prepared.inputs.device_bytes())
+            .stage("transfer", move |(prepared, sound)| Ok(prepared.upload(sound, &device)))
+            .release(host)
+            .release(data)
             .prefetch("model", &self.depth)
+    }
+
+    /// Turns the knobs that may be turned, for the stage `train`.
+    pub fn autotune(&self, context: &Context) -> Autotune {
+        let mut tuner = Autotune::new(context, "train").budget(&self.budgets.host);
+        for (of, knob, is_width) in [("load", &self.workers, true), ("host", &self.buffer, false)] {
+            if knob.range().start() < knob.range().end() {
+                tuner = if is_width { tuner.workers(of, knob) } else { tuner.depth(of, knob) };
+            }
+        }
+        tuner
+    }
+
+    /// Batches that may be ready on the host.
+    pub fn buffer(&self) -> usize {
+        self.buffer.get()
     }
 
     /// Batches of an epoch; every epoch has as many.
@@ -220,10 +322,26 @@ impl Feed {
     }
 
     /// The batch of epoch 0 that takes the most memory.
-    pub fn longest(&self) -> Option<Prepared> {
+    pub fn longest(&self) -> Option<Ready> {
         let planned = self.loader.plan(0).into_iter().max_by_key(|batch| batch.rows * batch.frames)?;
         let batch = self.loader.load(&planned);
-        (!batch.clips.is_empty()).then(|| prepare(&batch, &self.stats, self.seed, self.group))
+        if batch.clips.is_empty() {
+            return None;
+        }
+        let mut prepared = prepare(batch, &self.stats, self.seed, self.group);
+        let sound = self.lane.as_ref().and_then(|lane| lane.features(&mut prepared).ok().flatten());
+        Some(prepared.upload(sound, &self.model))
+    }
+
+    /// Bytes that the largest batch takes on the host and on the data lane's device.
+    pub fn longest_bytes(&self) -> (usize, u64) {
+        let plan = self.loader.plan(0);
+        let host = plan.iter().map(|batch| self.loader.batch_bytes(batch)).max().unwrap_or(0);
+        let reference = self.reference.unwrap_or(0);
+        let data = |batch: &PlannedBatch| {
+            self.lane.as_ref().map_or(0, |lane| lane.batch_bytes(batch.rows, batch.frames, reference))
+        };
+        (host, plan.iter().map(data).max().unwrap_or(0) as u64)
     }
 
     /// Clips that turned out to be bad.
@@ -243,6 +361,23 @@ impl Feed {
     }
 }
 
+fn misbehave(fault: Option<LaneFault>, cursor: Cursor, context: &Context) -> Result<(), Fault> {
+    let Some((kind, _)) = fault.filter(|&(_, at)| cursor.epoch == 0 && cursor.batch == at) else { return Ok(()) };
+    match kind {
+        FaultKind::Error => Err(Fault::new("the data lane failed (on purpose)").fatal()),
+        FaultKind::OutOfMemory => Err(Fault::new("the data lane is out of memory (on purpose)").fatal()),
+        FaultKind::Panic => panic!("the data lane panicked (on purpose)"),
+        FaultKind::Hang => {
+            context.stop.wait(&context.clock);
+            Err(Fault::new("the data lane hung (on purpose)").fatal())
+        }
+        FaultKind::Slow(seconds) => {
+            context.clock.sleep(std::time::Duration::from_secs_f64(seconds));
+            Ok(())
+        }
+    }
+}
+
 /// Up to `most` validation clips, always the same, with always the same noise, in batches of up to 16.
 pub fn validation_batches(
     data: &Data,
@@ -254,10 +389,10 @@ pub fn validation_batches(
 ) -> Result<Vec<Prepared>, String> {
     let settings = TrainSettings { static_shapes: false, seed: 0, cache: CachePlace::Off, ..settings.clone() };
     let clips: Vec<u32> = data.validation_clips.iter().copied().take(most).collect();
-    let loader = loader(&data.validation, &clips, &settings, settings.batch_size.min(16), reference)?;
+    let loader = loader(&data.validation, &clips, &settings, settings.batch_size.min(16), reference, false)?;
     let batches = loader.plan(0).into_iter().map(|planned| loader.load(&planned));
     let prepared: Vec<Prepared> =
-        batches.filter(|batch| !batch.clips.is_empty()).map(|batch| prepare(&batch, stats, 0, group)).collect();
+        batches.filter(|batch| !batch.clips.is_empty()).map(|batch| prepare(batch, stats, 0, group)).collect();
     if prepared.is_empty() {
         return Err("not one validation clip can be read".to_owned());
     }

@@ -5,6 +5,8 @@
 //! | `settings.rs` | [`TrainSettings`]: how a run is set up |
 //! | `feed.rs` | [`Data`], [`Feed`]: batches on their way to the model; read this first |
 //! | `features.rs` | [`prepare`]: normalised frames and noise; [`MelStats`] |
+//! | `lane.rs` | [`DataLane`]: features on the data lane's device |
+//! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
 //! | `step.rs` | [`Learner`]: one step |
 //! | `optimiser.rs` | [`AdamW`] on the device |
 //! | `schedule.rs` | [`LearningRate`]: a pure function of the step |
@@ -21,6 +23,8 @@ mod evaluate;
 mod events;
 mod features;
 mod feed;
+mod guard;
+mod lane;
 pub mod memory;
 mod optimiser;
 mod run;
@@ -33,12 +37,13 @@ mod trainer;
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State};
 pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate};
 pub use events::{Ending, Event, Preflight, Progress, Report, TrainError};
-pub use features::{MelStats, Prepared, prepare};
-pub use feed::{Data, Feed, validation_batches};
+pub use features::{MelStats, Prepared, Ready, Signal, prepare};
+pub use feed::{Budgets, Data, Feed, LaneFault, validation_batches};
+pub use lane::DataLane;
 pub use optimiser::{AdamW, AdamWSettings, Grads};
 pub use run::{Choice, Log, RunFolder, read_log};
 pub use schedule::{LearningRate, OptimizationLevel, Schedule};
-pub use settings::{CachePlace, NanPolicy, TrainSettings};
+pub use settings::{CachePlace, NanPolicy, TrainSettings, device_queue};
 pub use speech::{Said, Speech, SpeechError};
 pub use step::{Injection, Learner, StepRecord, StepValues};
 pub use trainer::{Start, Trainer, parameter_parts, validation_losses};

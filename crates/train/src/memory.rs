@@ -17,6 +17,11 @@ pub fn peak_bytes() -> Option<u64> {
     status("VmHWM")
 }
 
+/// Forgets the most it ever took, so that [`peak_bytes`] tells about what comes. False where that cannot be done.
+pub fn reset_peak() -> bool {
+    std::fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
 /// What the machine has.
 pub fn total_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -6,7 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use tandem_model::kernels::{Adam, adam_update, square_sum};
-use tandem_model::weights::{self, ParameterInfo, Tensors, WeightsError};
+use tandem_model::weights::{self, Parameter, ParameterInfo, Tensors, WeightsError};
 use tandem_model::{Device, Voice};
 
 /// Numbers of AdamW.
@@ -61,6 +61,11 @@ impl Grads {
         (!sums.is_empty()).then(|| Tensor::cat(sums, 0).sum())
     }
 
+    /// Where they are.
+    pub fn devices(&self) -> impl Iterator<Item = Device> {
+        self.0.iter().flatten().map(|grad| grad.device().inner())
+    }
+
     /// Those of each parameter that has one, by name, for tests and reports.
     pub fn export(&self, model: &Voice) -> Tensors {
         named(&self.0, model)
@@ -76,7 +81,7 @@ fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
 /// Matrices in the model's order, as tensors with its names and layouts.
 fn named(matrices: &[Option<Tensor<2>>], model: &Voice) -> Tensors {
     let (mut matrices, mut tensors) = (matrices.iter(), Tensors::new());
-    weights::walk(model, |name, layout, shape, _| {
+    weights::walk(model, |Parameter { name, layout, shape, .. }| {
         if let Some(Some(matrix)) = matrices.next() {
             let values = matrix.clone().into_data().try_into_vec::<f32>().expect("single precision");
             tensors.insert(name, layout.export(shape, &values));
@@ -119,6 +124,11 @@ impl AdamW {
         (model.map(&mut mapper), norm)
     }
 
+    /// Where the memory is.
+    pub fn devices(&self) -> impl Iterator<Item = Device> {
+        self.moments.iter().flatten().flat_map(|(mean, square)| [mean.device().inner(), square.device().inner()])
+    }
+
     /// The memory, named after the parameters.
     pub fn export(&self, model: &Voice) -> Tensors {
         let of = |part: fn(&(Tensor<2>, Tensor<2>)) -> &Tensor<2>| -> Vec<Option<Tensor<2>>> {
@@ -144,7 +154,7 @@ impl AdamW {
             weights::parameters(model).iter().flat_map(|info| [of("mean", info), of("square", info)]).collect();
         weights::check_against(&expected, tensors)?;
         let mut moments = Vec::new();
-        weights::walk(model, |name, layout, _, _| {
+        weights::walk(model, |Parameter { name, layout, .. }| {
             let [mean, square] = ["mean", "square"].map(|kind| {
                 let (shape, values) = layout.import(&tensors[&format!("{kind}.{name}")]);
                 let rows = if shape.len() == 1 { 1 } else { shape[0] };

@@ -66,8 +66,29 @@ pub struct TrainSettings {
     pub workers: usize,
     /// Batches kept ready on the host.
     pub buffer: usize,
-    /// Batches kept ready before the model.
+    /// Workers that tuning may go up to.
+    #[serde(default)]
+    pub most_workers: usize,
+    /// Workers and queues are tuned while the run goes on.
+    #[serde(default)]
+    pub autotune: bool,
+    /// Batches under way before the model: 2 is triple buffering, 1 double buffering.
     pub depth: usize,
+    /// Batches kept ready on the model's device.
+    #[serde(default = "default_device_queue")]
+    pub device_queue: usize,
+    /// Seconds that the model waits for a full queue before its first step, at most.
+    #[serde(default)]
+    pub start_delay: f64,
+    /// Bytes that the data lane may take of its device; none: all of it.
+    #[serde(default)]
+    pub data_limit: Option<u64>,
+    /// Bytes that the model lane may take of its device; none: all of it.
+    #[serde(default)]
+    pub model_limit: Option<u64>,
+    /// Seconds without a batch after which the run is given up.
+    #[serde(default)]
+    pub stall_timeout: f64,
     /// Bytes that batches on the host may take.
     pub memory_limit: usize,
     /// Where features are kept between epochs.
@@ -90,6 +111,20 @@ pub struct TrainSettings {
     pub nan_policy: NanPolicy,
 }
 
+fn default_device_queue() -> usize {
+    device_queue(8)
+}
+
+/// SPEC F17: batches kept ready on the model's device.
+pub fn device_queue(batch_size: usize) -> usize {
+    (64 / batch_size.max(1)).clamp(2, 8)
+}
+
+/// SPEC F17: batches that validation keeps ready on the model's device.
+pub(crate) fn validation_queue(device_queue: usize) -> usize {
+    (device_queue / 2).max(2)
+}
+
 impl Default for TrainSettings {
     fn default() -> Self {
         let (rate, clip) = OptimizationLevel::Basic.values();
@@ -110,7 +145,14 @@ impl Default for TrainSettings {
             max_steps: None,
             workers: 2,
             buffer: 50,
+            most_workers: 2,
+            autotune: true,
             depth: 2,
+            device_queue: default_device_queue(),
+            start_delay: 2.0,
+            data_limit: None,
+            model_limit: None,
+            stall_timeout: 300.0,
             memory_limit: 512_000_000,
             cache: CachePlace::Ram,
             cache_limit: 2_000_000_000,
@@ -143,5 +185,16 @@ impl TrainSettings {
         compare("--max-mel-frames", limit(self.max_frames), limit(other.max_frames));
         compare("--max-text-length", limit(self.max_tokens), limit(other.max_tokens));
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_device_queue_by_batch_size() {
+        for (batch, queue) in [(8, 8), (16, 4), (24, 2), (32, 2), (64, 2), (1, 8)] {
+            assert_eq!(super::device_queue(batch), queue, "batch {batch}");
+            assert_eq!(super::validation_queue(queue), (queue / 2).max(2));
+        }
     }
 }

@@ -6,17 +6,17 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use tandem_flow::Cursor;
 use tandem_model::weights::{self, WeightsError};
-use tandem_model::{Device, HostInputs, Losses, ModelConfig, Totals, Voice};
+use tandem_model::{Device, Inputs, Losses, ModelConfig, Totals, Voice};
 
 use crate::checkpoint::Checkpoint;
-use crate::features::Prepared;
+use crate::features::Ready;
 use crate::optimiser::{AdamW, Grads};
 use crate::settings::TrainSettings;
 
 /// Faults on purpose, for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Injection {
-    /// At this step the sound of the batch's first clip is not a number.
+    /// At this step the sound of the batch is not a number.
     pub nan_at: Option<u64>,
     /// From this step on, more than this many clips at once are too many for the memory.
     pub out_of_memory: Option<(u64, usize)>,
@@ -92,7 +92,7 @@ impl StepRecord {
 impl Learner {
     /// A model that has learned nothing yet.
     pub fn new(config: &ModelConfig, settings: &TrainSettings, device: &Device) -> Learner {
-        let device = autodiff(device, settings);
+        let device = learning_device(device, settings);
         Learner {
             model: Some(Voice::new(config, settings.seed, &device)),
             optimiser: AdamW::new(settings.adam),
@@ -124,6 +124,11 @@ impl Learner {
         self.model.as_ref().expect("absent only inside a step")
     }
 
+    /// Where it learns; batches have to be there.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// The optimiser.
     pub fn optimiser(&self) -> &AdamW {
         &self.optimiser
@@ -141,15 +146,16 @@ impl Learner {
 
     /// Losses and gradients of a batch that goes through the device in `parts`, one after the other: the same as if
     /// it went at once.
-    pub fn gradients(&self, inputs: &HostInputs, parts: usize) -> (Tensor<1>, Grads) {
-        let totals = Totals::new(&inputs.mel_lengths, &inputs.id_lengths);
+    pub fn gradients(&self, inputs: &Inputs, parts: usize) -> (Tensor<1>, Grads) {
+        let all = inputs.rows();
+        let totals = Totals::new(&inputs.sound.lengths, &inputs.text.lengths);
         let prior = 1.0 - self.step as f32 / self.settings.prior_steps.max(1) as f32;
-        let rows = inputs.rows.div_ceil(parts.max(1)).max(1);
+        let rows = all.div_ceil(parts.max(1)).max(1);
         let mut sum: Option<(Tensor<1>, Grads)> = None;
-        for first in (0..inputs.rows).step_by(rows) {
-            let part = inputs.rows(first..(first + rows).min(inputs.rows));
-            self.fail_on_purpose(part.rows);
-            let (losses, _) = self.model().losses(&part.upload(&self.device), totals, prior.max(0.0), true);
+        for first in (0..all).step_by(rows) {
+            let part = inputs.part(first..(first + rows).min(all));
+            self.fail_on_purpose(part.rows());
+            let (losses, _) = self.model().losses(&part, totals, prior.max(0.0), true);
             let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), self.model()), self.model());
             let values = Losses::values(&losses).inner();
             sum = Some(match sum {
@@ -161,14 +167,34 @@ impl Learner {
     }
 
     /// The same, in as few parts as the device's memory allows, beginning with what was enough before.
-    pub fn gradients_that_fit(&mut self, inputs: &HostInputs) -> (Tensor<1>, Grads) {
+    pub fn gradients_that_fit(&mut self, inputs: &Inputs) -> (Tensor<1>, Grads) {
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, self.parts))) {
                 Ok(result) => return result,
-                Err(panic) if is_out_of_memory(&*panic) && self.parts < inputs.rows => self.parts *= 2,
+                Err(panic) if is_out_of_memory(&*panic) && self.parts < inputs.rows() => self.parts *= 2,
                 Err(panic) => resume_unwind(panic),
             }
         }
+    }
+
+    /// Batches go through the device in at least so many parts.
+    pub fn split(&mut self, parts: usize) {
+        self.parts = self.parts.max(parts);
+    }
+
+    /// Parameters and memories of the optimiser that are not on the learner's device (SPEC D4); there should be none.
+    pub fn misplaced(&self) -> Vec<String> {
+        let home = self.device.clone().inner();
+        let mut names = Vec::new();
+        weights::walk(self.model(), |parameter| {
+            if parameter.device != home {
+                names.push(parameter.name);
+            }
+        });
+        if self.optimiser.devices().any(|device| device != home) {
+            names.push("the optimiser's memory".to_owned());
+        }
+        names
     }
 
     /// Parts that batches go through the device in.
@@ -177,22 +203,29 @@ impl Learner {
     }
 
     /// Learns from a batch. When it is too large for the device, it is split, and the step is the same.
-    pub fn step(&mut self, mut prepared: Prepared) -> StepRecord {
+    pub fn step(&mut self, mut ready: Ready) -> StepRecord {
         if self.injection.nan_at == Some(self.step + 1) {
-            prepared.inputs.mel[0] = f32::NAN;
+            ready.inputs.sound.mel = ready.inputs.sound.mel * f32::NAN;
         }
-        let (values, grads) = self.gradients_that_fit(&prepared.inputs);
+        let home = self.device.clone().inner();
+        // SPEC D5: copies are made in the transfer stage, never on the way.
+        assert!(
+            ready.inputs.devices().iter().all(|device| *device == home),
+            "a batch that is not on the model's device"
+        );
+        let (values, grads) = self.gradients_that_fit(&ready.inputs);
+        debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
         let rate = self.settings.rate.at(self.step);
         let model = self.model.take().expect("absent only inside a step");
         let (model, norm) = self.optimiser.step(model, grads, self.step, rate, self.settings.clip);
         self.model = Some(model);
-        self.next = Cursor { epoch: prepared.cursor.epoch, batch: prepared.cursor.batch + 1 };
+        self.next = Cursor { epoch: ready.cursor.epoch, batch: ready.cursor.batch + 1 };
         StepRecord {
             step: self.step,
-            cursor: prepared.cursor,
-            clips: prepared.clips,
-            seconds: prepared.seconds,
+            cursor: ready.cursor,
+            clips: ready.clips,
+            seconds: ready.seconds,
             parts: self.parts,
             rate,
             values: Tensor::cat(vec![values, norm], 0),
@@ -209,7 +242,8 @@ impl Learner {
     }
 }
 
-fn autodiff(device: &Device, settings: &TrainSettings) -> Device {
+/// A device as a model learns on it.
+pub(crate) fn learning_device(device: &Device, settings: &TrainSettings) -> Device {
     let device = device.clone().autodiff();
     if settings.gradient_checkpointing { device.gradient_checkpointing() } else { device }
 }

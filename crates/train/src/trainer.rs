@@ -1,27 +1,33 @@
 //! A run, from the first batch to the final report. Reads top to bottom: feed → step → record.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tandem_flow::{Context, ErrorKind, Flow};
+use tandem_device::Lanes;
+use tandem_device::memory::{Footprint, Lane, LaneMemory, MemoryLimitExceeded, ladder};
+use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
-use tandem_model::{Device, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
+use tandem_model::{Device, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
 use tandem_observe::spectrogram_png;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
 use crate::events::{Ending, Event, Preflight, Progress, Report, TrainError};
-use crate::features::{MelStats, Prepared};
-use crate::feed::{Data, Feed};
+use crate::features::{MelStats, Prepared, Ready};
+use crate::feed::{Budgets, Data, Feed, LaneFault};
+use crate::guard::Guard;
 use crate::memory;
 use crate::run::{Log, RunFolder};
-use crate::settings::{NanPolicy, TrainSettings};
+use crate::settings::{NanPolicy, TrainSettings, validation_queue};
 use crate::speech::Speech;
-use crate::step::{Injection, Learner, StepRecord, StepValues};
+use crate::step::{Injection, Learner, StepRecord, StepValues, learning_device};
 
 /// Speakers that can be asked for by name, at most.
 const MOST_VOICES: usize = 256;
+/// SPEC T9: steps between two looks at the lanes' memory that are told.
+const MEMORY_EVERY: u64 = 100;
 /// Clips that a validation looks at, at most.
 const VALIDATION_CLIPS: usize = 64;
 
@@ -46,10 +52,14 @@ pub struct Trainer {
     settings: TrainSettings,
     data: Data,
     run: RunFolder,
-    device: Device,
+    lanes: Lanes,
     config: ModelConfig,
     stats: MelStats,
-    learner: Arc<Mutex<Learner>>,
+    start: Option<Start>,
+    /// Made once the data lane is at work.
+    learner: Option<Arc<Mutex<Learner>>>,
+    injection: Injection,
+    lane_fault: Option<LaneFault>,
     state: Ongoing,
 }
 
@@ -69,21 +79,17 @@ impl Trainer {
         data: Data,
         settings: TrainSettings,
         run: RunFolder,
-        device: &Device,
+        lanes: Lanes,
         start: Option<Start>,
     ) -> Result<Trainer, TrainError> {
         let corpus = data.corpus.clone();
         let reference = corpus.speakers().len() > 1;
         let config =
             ModelConfig::new(settings.size, corpus.tokenizer().size(), corpus.settings().mel.n_mels, reference);
-        let (learner, stats, state) = match start {
+        let (stats, state) = match &start {
             Some(Start { checkpoint, path }) => {
-                let start_is_here = same_place(&path, &run.checkpoints().path(checkpoint.state.step));
-                check_same_run(&checkpoint.state, &settings, &config, &data, &path)?;
-                let foreign = |error: weights::WeightsError| {
-                    TrainError::Checkpoint(CheckpointError::Foreign(path.clone(), vec![error.to_string()]))
-                };
-                let learner = Learner::resume(&checkpoint, &settings, device).map_err(foreign)?;
+                let start_is_here = same_place(path, &run.checkpoints().path(checkpoint.state.step));
+                check_same_run(&checkpoint.state, &settings, &config, &data, path)?;
                 let state = Ongoing {
                     best: checkpoint.state.best,
                     stale: checkpoint.state.stale,
@@ -92,30 +98,22 @@ impl Trainer {
                     // A checkpoint of another folder is not yet one of this run.
                     saved: start_is_here.then_some(checkpoint.state.step),
                 };
-                (learner, checkpoint.state.stats, state)
+                (checkpoint.state.stats.clone(), state)
             }
             None => {
                 let loader = data.loader(&settings, None).map_err(TrainError::Data)?;
                 let stats = MelStats::measure(&loader)
                     .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
-                (Learner::new(&config, &settings, device), stats, Ongoing::default())
+                (stats, Ongoing::default())
             }
         };
-        Ok(Trainer {
-            settings,
-            data,
-            run,
-            device: device.clone(),
-            config,
-            stats,
-            learner: Arc::new(Mutex::new(learner)),
-            state,
-        })
+        let (learner, injection, lane_fault) = (None, Injection::default(), None);
+        Ok(Trainer { settings, data, run, lanes, config, stats, start, learner, injection, lane_fault, state })
     }
 
     /// Makes things go wrong, for tests.
-    pub fn inject(&mut self, injection: Injection) {
-        self.lock().injection = injection;
+    pub fn inject(&mut self, injection: Injection, lane_fault: Option<LaneFault>) {
+        (self.injection, self.lane_fault) = (injection, lane_fault);
     }
 
     /// The model's shapes.
@@ -130,13 +128,43 @@ impl Trainer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Learner> {
-        self.learner.lock().unwrap_or_else(PoisonError::into_inner)
+        let learner = self.learner.as_ref().expect("made before the first step");
+        learner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Builds the model on the model lane's device, new or as the checkpoint has it, and sees that all of it is there.
+    fn build(&mut self, guard: &mut Guard) -> Result<(), TrainError> {
+        // Its values are made on the host: nothing is on the device before it is known to fit.
+        let host = Learner::new(&self.config, &self.settings, &Device::flex());
+        let on_host = self.lanes.model == Device::flex();
+        let parameters = weights::parameters(host.model()).iter().map(|info| info.count).sum();
+        guard.admit_model(parameters).map_err(|error| TrainError::Memory(error, Vec::new()))?;
+        let mut learner = match self.start.take() {
+            None if on_host => host,
+            None => Learner::new(&self.config, &self.settings, &self.lanes.model),
+            Some(Start { checkpoint, path }) => {
+                let foreign = |error: weights::WeightsError| {
+                    TrainError::Checkpoint(CheckpointError::Foreign(path.clone(), vec![error.to_string()]))
+                };
+                Learner::resume(&checkpoint, &self.settings, &self.lanes.model).map_err(foreign)?
+            }
+        };
+        learner.injection = self.injection;
+        let misplaced = learner.misplaced();
+        if !misplaced.is_empty() {
+            return Err(TrainError::Misplaced(misplaced));
+        }
+        self.learner = Some(Arc::new(Mutex::new(learner)));
+        Ok(())
     }
 
     /// Trains until the end, or until `context` is asked to stop. Whatever the reason, what was learned is saved.
     pub fn run(&mut self, context: &Context, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Report, TrainError> {
         let started = Instant::now();
-        let first_step = self.lock().steps();
+        let (first_step, start) = match &self.start {
+            Some(Start { checkpoint, .. }) => (checkpoint.state.step, checkpoint.state.next.into()),
+            None => (0, Cursor::START),
+        };
         let io = |path: std::path::PathBuf| move |error| TrainError::Io(path, error);
         self.run.create().map_err(io(self.run.path().to_owned()))?;
         let lock = self.run.lock().map_err(io(self.run.path().join("lock")))?;
@@ -150,12 +178,6 @@ impl Trainer {
             on_event(Event::SetAside { step, path: &to });
         }
         checkpoints.correct_best(self.state.best.map(|(_, step)| step))?;
-        self.save(started, on_event)?;
-        let mut log = Log::open(&self.run.log_path(), first_step).map_err(io(self.run.log_path()))?;
-        let parts = parameter_parts(self.lock().model());
-        let parameters = parts.iter().map(|(_, count)| count).sum();
-        on_event(Event::Model { parts: &parts, device: format!("{:?}", self.device) });
-
         if self.config.reference && (first_step == 0 || !self.run.voices_path().exists()) {
             let voices = self.data.voices(&self.settings, &self.stats, MOST_VOICES).map_err(TrainError::Data)?;
             let bytes = weights::to_bytes(&voices).expect("plain tensors");
@@ -163,18 +185,49 @@ impl Trainer {
         }
 
         // The data lane first: batches are made while the model gets ready.
+        let mut context = context.clone();
+        if self.settings.stall_timeout > 0.0 {
+            context.stall_timeout = Some(Duration::from_secs_f64(self.settings.stall_timeout));
+        }
+        let context = &context;
+        let budgets = Budgets::new(self.settings.memory_limit);
+        let placement = self.lanes.placement.clone();
+        let (settings, lanes) = (&self.settings, &self.lanes);
+        let mut data_guard = Guard::new(Lane::Data, &lanes.data, &placement.data, settings.data_limit, &budgets.data);
+        let mut model_guard =
+            Guard::new(Lane::Model, &lanes.model, &placement.model, settings.model_limit, &budgets.model);
         let reference = self.config.reference.then_some(REFERENCE_FRAMES);
-        let feed = Feed::new(&self.data, &self.settings, &self.stats, self.config.decoder.group, reference)
-            .map_err(TrainError::Data)?;
+        let device = learning_device(&lanes.model, settings);
+        let shape = (self.config.decoder.group, reference);
+        let mut feed =
+            Feed::new(&self.data, settings, &self.stats, shape, lanes, &device, &budgets).map_err(TrainError::Data)?;
+        feed.fail(self.lane_fault);
+        let too_much = |error: MemoryLimitExceeded| TrainError::Memory(error, Vec::new());
+        let (longest_host, longest_data) = feed.longest_bytes();
+        data_guard.check_against(0, longest_data, "the longest batch").map_err(too_much)?;
         let batches = feed.batches();
         let steps = self.total_steps(batches);
-        let start = self.lock().next();
-        let mut flow = self.train_stage(feed.flow(context, start, self.settings.epochs));
+        let feeding = feed.flow(context, start, self.settings.epochs);
+        let lane_started = context.clock.now();
+        on_event(Event::DataLane { buffer_bytes: (feed.buffer() * longest_host).min(settings.memory_limit) as u64 });
+
+        // Then the model.
+        on_event(Event::Placing);
+        self.build(&mut model_guard)?;
+        self.save(started, on_event)?;
+        let mut log = Log::open(&self.run.log_path(), first_step).map_err(io(self.run.log_path()))?;
+        let parts = parameter_parts(self.lock().model());
+        let parameters = parts.iter().map(|(_, count)| count).sum();
+        on_event(Event::Model { parts: &parts, device: format!("{:?}", self.lanes.model) });
+        let mut flow = self.train_stage(feeding);
         let validation =
             feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
         if first_step < steps {
-            self.preflight(&feed, on_event);
+            self.preflight(&feed, &mut model_guard, on_event)?;
+            self.warm_up(context, lane_started, &feed, on_event);
         }
+        let mut tuner = feed.autotune(context);
+        let mut memory_readings: Vec<LaneMemory> = Vec::new();
 
         let mut pending: Vec<StepRecord> = Vec::new();
         let mut window = Window::new(context);
@@ -207,6 +260,27 @@ impl Trainer {
                 on_event(Event::Split { step, parts: parts_now });
             }
             pending.push(record);
+            if let Err(error) = model_guard.check("a step").and_then(|()| data_guard.check("a batch")) {
+                failure = Some(TrainError::Memory(error, Vec::new()));
+                break;
+            }
+            for guard in [&mut data_guard, &mut model_guard] {
+                if let Some(leak) = guard.watch(step) {
+                    on_event(Event::Leak { step, device: guard.label().to_owned(), leak: &leak });
+                }
+            }
+            if step.is_multiple_of(MEMORY_EVERY) || memory_readings.is_empty() {
+                memory_readings = vec![data_guard.reading(), model_guard.reading()];
+                if step.is_multiple_of(MEMORY_EVERY) {
+                    on_event(Event::Memory { step, lanes: &memory_readings });
+                }
+            }
+            if self.settings.autotune
+                && let Some(decision) = tuner.step()
+                && decision.is_move()
+            {
+                on_event(Event::Tuned(&decision));
+            }
             let due = |every: u64| every > 0 && step.is_multiple_of(every);
             let validate = self.settings.validate_every.map_or(end_of_epoch, due) || step == steps;
             let save = due(self.settings.checkpoint_every) || step == steps;
@@ -242,6 +316,10 @@ impl Trainer {
                 break;
             }
         }
+        // What was learned is safe before a lane that may hang is waited for.
+        if failure.is_some() {
+            let _ = self.save(started, on_event);
+        }
         drop(flow);
         let flushed = self.flush(&mut pending, &mut log, on_event);
         if let Ok(Some(values)) = &flushed {
@@ -268,6 +346,9 @@ impl Trainer {
                 let search = tandem_model::alignment_seconds();
                 if train.busy.total > 0.0 { search / train.busy.total } else { 0.0 }
             }),
+            transferred_bytes: context.stage("transfer").map_or(0, |transfer| transfer.bytes),
+            transfer_seconds: context.stage("transfer").map_or(0.0, |transfer| transfer.busy.total),
+            lanes: vec![data_guard.reading(), model_guard.reading()],
             stages: context.stages(),
             queues: context.queues(),
             left_out: feed.left_out(),
@@ -280,20 +361,86 @@ impl Trainer {
         }
     }
 
-    fn train_stage(&self, feed: Flow<Prepared>) -> Flow<StepRecord> {
-        let learner = self.learner.clone();
-        feed.stage("train", move |prepared| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(prepared)))
+    fn train_stage(&self, feed: Flow<Ready>) -> Flow<StepRecord> {
+        let learner = self.learner.clone().expect("made before its first batch");
+        feed.stage("train", move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
     }
 
-    /// SPEC G5: the longest batch first, so that too little memory shows now and not at hour nine.
-    fn preflight(&self, feed: &Feed, on_event: &mut dyn FnMut(Event<'_>)) {
+    /// SPEC G5: the longest batch first, so that too little memory shows now and not at hour nine. One row, two, four:
+    /// each tells whether twice as many would still fit, so that the device never runs out on the way.
+    fn preflight(&self, feed: &Feed, guard: &mut Guard, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
         let started = Instant::now();
-        let Some(longest) = feed.longest() else { return };
-        let (rows, frames, tokens) = (longest.inputs.rows, longest.inputs.frames, longest.inputs.tokens);
-        let (values, _) = self.lock().gradients_that_fit(&longest.inputs);
-        let _ = values.into_data();
-        let seconds = started.elapsed().as_secs_f64();
-        on_event(Event::Preflight(&Preflight { rows, frames, tokens, seconds, peak_bytes: memory::peak_bytes() }));
+        let Some(longest) = feed.longest() else { return Ok(()) };
+        let mut learner = self.lock();
+        let (rows, batch_bytes) = (longest.inputs.rows(), longest.inputs.bytes());
+        let [_, frames, _] = longest.inputs.sound.mel.dims();
+        let tokens = longest.inputs.text.ids.dims()[1];
+        let wanted = rows.div_ceil(learner.parts());
+        let fixed = guard.fixed_bytes() + batch_bytes;
+        let (mut fitting, mut needed) = (0, 0);
+        let mut next = if guard.limit().is_some() { 1 } else { wanted };
+        let before = guard.before_trial();
+        while fitting < wanted {
+            let expected = if fitting == 0 { 0 } else { needed * next as u64 / fitting as u64 };
+            if guard.check_against(fixed, expected, "the longest batch").is_err() {
+                break;
+            }
+            let (values, grads) = learner.gradients_that_fit(&longest.inputs.part(0..next));
+            let _ = values.into_data();
+            drop(grads);
+            needed = guard.after_trial(before).max(needed);
+            if guard.check_against(fixed, needed, "the longest batch").is_err() {
+                break;
+            }
+            fitting = next;
+            next = (2 * next).min(wanted);
+        }
+        let footprint = Footprint {
+            fixed_bytes: guard.fixed_bytes(),
+            row_bytes: needed.div_ceil(fitting.max(1) as u64),
+            row_bytes_checkpointing: None,
+            batch_bytes_per_row: batch_bytes.div_ceil(rows as u64),
+            rows,
+            queued: 1,
+        };
+        let rungs = guard.limit().map_or(Vec::new(), |limit| ladder(&footprint, limit));
+        if fitting == 0 {
+            guard
+                .check_against(fixed, needed, "one clip of the longest batch")
+                .map_err(|error| TrainError::Memory(error, rungs.clone()))?;
+        }
+        if fitting < wanted {
+            learner.split(rows.div_ceil(fitting.max(1)).next_power_of_two());
+            on_event(Event::Split { step: learner.steps() + 1, parts: learner.parts() });
+        }
+        guard.provide_for_steps(needed);
+        let preflight = Preflight {
+            rows,
+            frames,
+            tokens,
+            seconds: started.elapsed().as_secs_f64(),
+            peak_bytes: memory::peak_bytes(),
+            ladder: rungs,
+            limit_bytes: guard.limit(),
+        };
+        on_event(Event::Preflight(&preflight));
+        Ok(())
+    }
+
+    /// SPEC M6: the model starts when the data lane is ahead, at the latest after a while, and never without a batch
+    /// (for that its first step waits by itself).
+    fn warm_up(&self, context: &Context, since: Duration, feed: &Feed, on_event: &mut dyn FnMut(Event<'_>)) {
+        let of = feed.buffer();
+        let ready = || context.queues().iter().find(|queue| queue.name == "host").map_or(0, |queue| queue.items);
+        let waited = || (context.clock.now() - since).as_secs_f64();
+        let left = self.settings.start_delay - waited();
+        if left > 0.0 && ready() < of {
+            on_event(Event::Warming { seconds: left, ready: ready(), of });
+        }
+        while waited() < self.settings.start_delay && ready() < of && context.stop.reason().is_none() {
+            context.clock.sleep(Duration::from_millis(5));
+        }
+        on_event(Event::Starting { ready: ready(), of, seconds: waited() });
     }
 
     /// Reads the losses of the steps since the last time and writes them down; returns their mean.
@@ -346,7 +493,8 @@ impl Trainer {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), TrainError> {
         let model = plain(self.lock().model());
-        let terms = validation_losses(&model, batches, &self.device);
+        let ahead = validation_queue(self.settings.device_queue);
+        let terms = validation_losses(&model, batches, &self.lanes.model, ahead);
         let loss = terms.iter().sum::<f64>();
         // As it is kept in checkpoints, so that a run that went on decides the same.
         let kept = loss as f32;
@@ -417,7 +565,7 @@ impl Trainer {
     fn sample(&self, validation: &[Prepared], step: u64, on_event: &mut dyn FnMut(Event<'_>)) {
         let Some(batch) = validation.first() else { return };
         let model = plain(self.lock().model());
-        let speech = Speech::new(model, &self.config, &self.data.corpus.settings().mel, &self.stats, &self.device);
+        let speech = Speech::new(model, &self.config, &self.data.corpus.settings().mel, &self.stats, &self.lanes.model);
         let path = self.run.samples().join(format!("step-{step:08}.wav"));
         let made = std::fs::create_dir_all(self.run.samples())
             .map_err(|error| error.to_string())
@@ -442,13 +590,17 @@ pub(crate) fn plain(model: &Voice) -> Voice {
 }
 
 /// The terms of the loss over some batches, each clip's frames weighing the same.
-pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device) -> [f64; 3] {
+/// `ahead` batches wait on the device at once.
+pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device, ahead: usize) -> [f64; 3] {
     let frames: Vec<usize> = batches.iter().flat_map(|batch| batch.inputs.mel_lengths.clone()).collect();
     let tokens: Vec<usize> = batches.iter().flat_map(|batch| batch.inputs.id_lengths.clone()).collect();
     let totals = Totals::new(&frames, &tokens);
     let mut sums = [0f64; 3];
-    for batch in batches {
-        let (losses, _) = model.losses(&batch.inputs.clone().upload(device), totals, 0.0, false);
+    let mut uploads = batches.iter().map(|batch| batch.inputs.clone().upload(device));
+    let mut waiting: VecDeque<Inputs> = uploads.by_ref().take(ahead.max(1)).collect();
+    while let Some(inputs) = waiting.pop_front() {
+        let (losses, _) = model.losses(&inputs, totals, 0.0, false);
+        waiting.extend(uploads.next());
         let values = Losses::values(&losses).into_data().try_into_vec::<f32>().expect("losses are single precision");
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(value));
     }

@@ -3,7 +3,7 @@
 use tandem_flow::{Cursor, Random};
 use tandem_model::weights::{self, HostTensor, Tensors};
 use tandem_model::{Device, HostInputs, HostReference, ModelConfig, Size, Totals, Voice};
-use tandem_train::{Learner, LearningRate, Prepared, Schedule, StepRecord, TrainSettings};
+use tandem_train::{Learner, LearningRate, Ready, Schedule, StepRecord, TrainSettings};
 
 const N_MELS: usize = 20;
 const VOCABULARY: usize = 12;
@@ -93,11 +93,11 @@ fn what_is_beyond_a_rows_end_has_no_gradient_and_is_not_seen() {
 fn a_batch_in_parts_has_the_gradient_of_the_whole() {
     let learner = Learner::new(&config(true), &TrainSettings::default(), &Device::flex());
     let batch = inputs(&[(7, 40), (12, 90), (5, 33), (9, 64), (3, 20)], 0, true);
-    let (wanted_values, wanted) = learner.gradients(&batch, 1);
+    let (wanted_values, wanted) = learner.gradients(&batch.clone().upload(learner.device()), 1);
     let wanted_values: Vec<f32> = wanted_values.into_data().try_into_vec().expect("single precision");
     let wanted = wanted.export(learner.model());
     for parts in [2, 3, 5] {
-        let (values, grads) = learner.gradients(&batch, parts);
+        let (values, grads) = learner.gradients(&batch.clone().upload(learner.device()), parts);
         let values: Vec<f32> = values.into_data().try_into_vec().expect("single precision");
         assert_close(&values, &wanted_values, 1e-5, "losses");
         let worst = largest_difference(&grads.export(learner.model()), &wanted);
@@ -126,7 +126,7 @@ fn gradient_checkpointing_gives_equal_gradients() {
     let batch = inputs(&[(7, 40), (12, 90)], 0, true);
     let grads = |settings: &TrainSettings| {
         let learner = Learner::new(&config(true), settings, &Device::flex());
-        learner.gradients(&batch, 1).1.export(learner.model())
+        learner.gradients(&batch.clone().upload(learner.device()), 1).1.export(learner.model())
     };
     assert_eq!(grads(&settings), grads(&kept), "to the bit");
 }
@@ -135,7 +135,7 @@ fn gradient_checkpointing_gives_equal_gradients() {
 fn every_part_of_the_model_has_a_gradient() {
     for reference in [false, true] {
         let learner = Learner::new(&config(reference), &TrainSettings::default(), &Device::flex());
-        let (_, grads) = learner.gradients(&inputs(&[(7, 40), (12, 90)], 0, reference), 1);
+        let (_, grads) = learner.gradients(&inputs(&[(7, 40), (12, 90)], 0, reference).upload(learner.device()), 1);
         let grads = grads.export(learner.model());
         for info in weights::parameters(learner.model()) {
             let grad = grads.get(&info.name).unwrap_or_else(|| panic!("{} has no gradient", info.name));
@@ -157,7 +157,8 @@ fn steps_lower_the_loss_and_repeat_to_the_bit() {
         let records: Vec<StepRecord> = (0..25)
             .map(|_| {
                 let (cursor, inputs) = (Cursor::START, batch.clone());
-                learner.step(Prepared { cursor, clips: vec![0], seconds: 1.0, inputs })
+                let inputs = inputs.upload(learner.device());
+                learner.step(Ready { cursor, clips: vec![0], seconds: 1.0, inputs })
             })
             .collect();
         StepRecord::read(&records).into_iter().map(|values| values.loss).collect::<Vec<f64>>()

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use tandem_device::FaultPlan;
 use tandem_model::Size;
-use tandem_train::Injection;
+use tandem_train::{Injection, LaneFault};
 
-use super::{CacheKind, ReadArgs, TextLanguage};
+use super::{CacheKind, LaneArgs, ReadArgs, TextLanguage};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
@@ -33,7 +34,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// Sizes of the model.
-fn parse_size(text: &str) -> Result<Size, String> {
+pub(crate) fn parse_size(text: &str) -> Result<Size, String> {
     text.parse().map_err(|_| "smoke, tiny, small, normal (or base) or big".to_owned())
 }
 
@@ -82,6 +83,8 @@ Examples:
   tandem train --train-data my-voice
   tandem train --train-data my-voice --val-data my-voice-held-out --model-size small --batch-size 16
   tandem train --train-data my-voice --batch-size 8 --grad-accum 4      (the same as --batch-size 32, in less memory)
+  tandem train --train-data my-voice --data-gpu 0 --model-gpu 1         (one GPU prepares, the other trains)
+  tandem train --train-data my-voice --data-gpu 0 --model-gpu 1 --enable-memory-isolation --model-gpu-memory 16384
   tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
 pub(crate) struct TrainArgs {
     /// Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/
@@ -122,6 +125,18 @@ pub(crate) struct TrainArgs {
     #[arg(long, help_heading = "Model")]
     pub(crate) mixed_precision: bool,
 
+    #[command(flatten)]
+    pub(crate) lanes: LaneArgs,
+    /// Hard limits for the memory of each lane; going over one is an error, never a crash at hour nine
+    #[arg(long, help_heading = "Devices")]
+    pub(crate) enable_memory_isolation: bool,
+    /// What the data lane may take, in MB; without it, by the memory of the device [8192 if that is unknown]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=10_000_000), requires = "enable_memory_isolation", help_heading = "Devices")]
+    pub(crate) data_gpu_memory: Option<u64>,
+    /// What the model lane may take, in MB; without it, by the memory of the device [16384 if that is unknown]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=10_000_000), requires = "enable_memory_isolation", help_heading = "Devices")]
+    pub(crate) model_gpu_memory: Option<u64>,
+
     /// Clips in a batch; without it, by the memory of the device
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536), help_heading = "Learning")]
     pub(crate) batch_size: Option<u64>,
@@ -156,7 +171,19 @@ pub(crate) struct TrainArgs {
     /// Batches kept ready on the host [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Pipeline")]
     pub(crate) buffer_size: Option<u64>,
-    /// Batches kept ready before the model [default: 2]
+    /// Batches kept ready on the model's device [default: by the batch size, 2 to 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Pipeline")]
+    pub(crate) prefetch_buffer_size: Option<u64>,
+    /// Seconds that the model waits for the data lane to get ahead, at most [default: 2.0]
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_hyphen_values = true, help_heading = "Pipeline")]
+    pub(crate) model_start_delay: Option<f64>,
+    /// Leave workers and queues as they are
+    #[arg(long, help_heading = "Pipeline")]
+    pub(crate) no_autotune: bool,
+    /// Give up when no batch came for so many seconds; 0 = never [default: 300]
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_hyphen_values = true, help_heading = "Pipeline")]
+    pub(crate) stall_timeout: Option<f64>,
+    /// Batches under way before the model: 2 is triple buffering, 1 double buffering [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Pipeline")]
     pub(crate) pipeline_depth: Option<u64>,
     /// Host memory that all batches together may take, in MB [default: 512]
@@ -193,9 +220,12 @@ pub(crate) struct TrainArgs {
     /// Print what happens as one JSON object a line
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS
-    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_injection)]
-    pub(crate) inject: Vec<Injection>,
+    /// Write who worked when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, data:hang@BATCH (or error, panic, oom, slowSECONDS)
+    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_trouble)]
+    pub(crate) inject: Vec<Trouble>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -291,6 +321,27 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 fn parse_temperature(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=2.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 2".to_owned()) }
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=1e6).contains(&seconds) { Ok(seconds) } else { Err("it must be 0 or more".to_owned()) }
+}
+
+/// What goes wrong on purpose.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// In the step.
+    Step(Injection),
+    /// In the data lane.
+    Data(LaneFault),
+}
+
+fn parse_trouble(text: &str) -> Result<Trouble, String> {
+    match text.parse::<FaultPlan>() {
+        Ok(plan) if plan.stage == "data" => Ok(Trouble::Data((plan.kind, plan.at))),
+        _ => parse_injection(text).map(Trouble::Step),
+    }
 }
 
 fn parse_injection(text: &str) -> Result<Injection, String> {

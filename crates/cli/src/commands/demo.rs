@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tandem_data::{CorpusSettings, DemoCorpus};
+use tandem_device::Lanes;
 use tandem_model::{Device, Size};
 use tandem_observe::{Curve, alignment_png, curves_svg, spectrogram_png};
 use tandem_train::{
@@ -17,7 +18,7 @@ use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::output::print;
-use crate::ui::training::final_report;
+use crate::ui::training::{Screen, final_report};
 
 pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let folder = &args.folder;
@@ -58,8 +59,18 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         got: args.steps.to_string(),
         why: "demo".to_owned(),
     }];
-    let session = train::Session { data, settings, choices, run: run.clone(), start, injection: Injection::default() };
-    let report = session.train(&interrupt, args.json, messages)?;
+    let session = train::Session {
+        data,
+        settings,
+        choices,
+        run: run.clone(),
+        start,
+        lanes: Lanes::cpu(),
+        injection: Injection::default(),
+        lane_fault: None,
+        trace: None,
+    };
+    let report = session.train(Screen::new(args.json, messages), &interrupt, messages)?;
     if report.ending == tandem_train::Ending::Stopped {
         return Ok(());
     }

@@ -66,7 +66,7 @@ impl Session {
             static_shapes: args.enable_static_shapes && !args.disable_static_shapes,
             plain_order: args.bench,
         };
-        let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None };
+        let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
         let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache)
             .map_err(|error| Failure::usage(error.to_string()))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -169,7 +169,7 @@ impl Session {
                         let ids = &batch.ids[row * batch.tokens..row * batch.tokens + batch.id_lengths[row]];
                         ids_sum += ids.iter().map(|&id| i64::from(id)).sum::<i64>();
                         for mel in
-                            batch.mel[row * batch.n_mels * batch.frames..].chunks(batch.frames).take(batch.n_mels)
+                            batch.sound[row * batch.n_mels * batch.frames..].chunks(batch.frames).take(batch.n_mels)
                         {
                             mel_sum += mel[..batch.mel_lengths[row]].iter().map(|&x| f64::from(x)).sum::<f64>();
                         }

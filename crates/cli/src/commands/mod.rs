@@ -1,7 +1,9 @@
 //! One module per command.
 
+pub(crate) mod advise;
 pub(crate) mod corpus;
 pub(crate) mod demo;
+pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod inspect;

@@ -25,7 +25,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     let clips = corpus.len() as u32;
     let cache = Cache::new(CacheMode::Disk, corpus.work_folder(), args.cache_limit * MB, &corpus.settings().mel);
     let plan = PlanSettings { batch_size: 1, seed: 0, static_shapes: false, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
     let loader = Loader::new(corpus.clone(), (0..clips).collect(), settings, cache)
         .map_err(|error| Failure::usage(error.to_string()))?;
 

@@ -4,23 +4,29 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tandem_data::{CorpusSettings, Metadata};
-use tandem_flow::Context;
-use tandem_model::{Device, Size};
+use tandem_device::memory::{self, DeviceMemory, Lane, optimal_limits};
+use tandem_device::{Kind, LaneDevice, Lanes, Placement};
+use tandem_flow::{Context, ErrorKind, Trace};
+use tandem_model::Size;
+use tandem_observe::write_chrome_trace;
 use tandem_text::Language;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
-    CachePlace, Choice, Data, Ending, Injection, LearningRate, NanPolicy, OptimizationLevel, Report, RunFolder,
-    Schedule, Start, TrainError, TrainSettings, Trainer, memory,
+    CachePlace, Choice, Data, Ending, Injection, LaneFault, LearningRate, NanPolicy, OptimizationLevel, Report,
+    RunFolder, Schedule, Start, TrainError, TrainSettings, Trainer,
 };
 
-use crate::args::{CacheKind, Level, NanKind, ScheduleKind, TrainArgs};
+use crate::args::{CacheKind, Level, NanKind, ScheduleKind, TrainArgs, Trouble};
 use crate::commands::corpus::{self, MB};
 use crate::failure::{FAILED, Failure};
 use crate::interrupt::{self, Interrupt};
+use crate::lanes;
 use crate::messages::Messages;
-use crate::ui::output::print;
-use crate::ui::training::{Screen, final_report};
+use crate::ui::output::{Output, print};
+use crate::ui::training::{Screen, final_report, ladder};
 
+/// Enough for the first some ten thousand steps; a viewer does not open more.
+const TRACE_SPANS: usize = 200_000;
 /// More clips at once only make a step of a CPU longer.
 const MOST_ON_CPU: usize = 16;
 
@@ -29,6 +35,8 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         // SPEC M13: no silent fallback.
         return Err(Failure::usage(messages.get("train-no-mixed-precision")));
     }
+    let inventory = lanes::inventory(&args.lanes);
+    let placement = lanes::place(&args.lanes, &inventory, messages)?;
     let interrupt = interrupt::catch();
     let mut read = corpus::settings(&args.read)?;
     let run = RunFolder::new(args.checkpoint_dir.clone().unwrap_or_else(|| default_run(&args.train_data)));
@@ -53,17 +61,30 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
         eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
     }
+    let trace = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let mut screen = Screen::new(args.json, messages);
+    screen.isolated = args.enable_memory_isolation;
+    screen.configuring(&placement).map_err(|error| closed(&error))?;
+    let lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
+    screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
     run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
-    let settings =
-        choose(args, &data, &read, start.as_ref().map(|start| &start.checkpoint.state.settings), &mut chooser);
-    let mut injection = Injection::default();
-    for fault in &args.inject {
-        injection.nan_at = injection.nan_at.or(fault.nan_at);
-        injection.out_of_memory = injection.out_of_memory.or(fault.out_of_memory);
+    let saved = start.as_ref().map(|start| &start.checkpoint.state.settings);
+    let mut settings = choose(args, &data, &read, saved, &lanes.placement, &mut chooser);
+    limit_memory(args, &lanes.placement, &mut settings, &mut chooser);
+    let (mut injection, mut lane_fault) = (Injection::default(), None);
+    for trouble in &args.inject {
+        match trouble {
+            Trouble::Data(fault) => lane_fault = Some(*fault),
+            Trouble::Step(fault) => {
+                injection.nan_at = injection.nan_at.or(fault.nan_at);
+                injection.out_of_memory = injection.out_of_memory.or(fault.out_of_memory);
+            }
+        }
     }
-    let session = Session { data, settings, choices: chooser.choices, run, start, injection };
-    let report = session.train(&interrupt, args.json, messages)?;
+    let choices = chooser.choices;
+    let session = Session { data, settings, choices, run, start, lanes, injection, lane_fault, trace };
+    let report = session.train(screen, &interrupt, messages)?;
     if args.json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
@@ -162,6 +183,21 @@ struct Chooser {
 }
 
 impl Chooser {
+    /// Which devices were asked for, and which work.
+    fn placement(&mut self, args: &TrainArgs, placement: &Placement) {
+        let why = placement.fallbacks.last().map(|fallback| format!("FALLBACK: {}", fallback.why));
+        let asked = |selector: &Option<tandem_device::Selector>| selector.as_ref().map(ToString::to_string);
+        for (name, asked, lane) in [
+            ("--data-gpu", asked(&args.lanes.data_gpu), &placement.data),
+            ("--model-gpu", asked(&args.lanes.model_gpu), &placement.model),
+        ] {
+            let got = lane.physical.map_or("CPU".to_owned(), |index| index.to_string());
+            let default = if asked.is_some() { "flag" } else { "default" };
+            let why = why.clone().unwrap_or_else(|| default.to_owned());
+            self.choices.push(Choice { name: name.to_owned(), asked, got, why });
+        }
+    }
+
     /// The first that there is: the flag, the run that goes on, the default with its reason.
     fn pick<T: Clone + std::fmt::Debug>(
         &mut self,
@@ -188,13 +224,15 @@ fn choose(
     data: &Data,
     read: &CorpusSettings,
     saved: Option<&TrainSettings>,
+    placement: &Placement,
     chooser: &mut Chooser,
 ) -> TrainSettings {
     let default = TrainSettings::default();
     let size = chooser.pick("--model-size", args.model_size, saved.map(|s| s.size), Size::Tiny, "default");
     let accumulate =
         chooser.pick("--grad-accum", args.grad_accum.map(|n| n as usize), saved.map(|s| s.accumulate), 1, "default");
-    let (by_memory, why) = batch_by_memory(memory::total_bytes(), data.clips.len());
+    chooser.placement(args, placement);
+    let (by_memory, why) = batch_by_memory(&placement.model, data.clips.len());
     // Saved is the whole step; what is asked for is one part of it.
     let part = chooser.pick(
         "--batch-size",
@@ -252,6 +290,12 @@ fn choose(
     let epochs = pick_number("--epochs", args.epochs, saved.map(|s| s.epochs), default.epochs);
     let buffer = pick_number("--buffer-size", args.buffer_size, saved.map(|s| s.buffer as u64), 50);
     let depth = pick_number("--pipeline-depth", args.pipeline_depth, saved.map(|s| s.depth as u64), 2);
+    let device_queue = pick_number(
+        "--prefetch-buffer-size",
+        args.prefetch_buffer_size,
+        saved.map(|s| s.device_queue as u64),
+        tandem_train::device_queue(batch_size.div_ceil(accumulate)) as u64,
+    );
     let memory_limit = pick_number("--memory-limit", args.memory_limit, saved.map(|s| s.memory_limit as u64 / MB), 512);
     let cache_limit = pick_number("--cache-limit", args.cache_limit, saved.map(|s| s.cache_limit / MB), 2000);
     let log_every = pick_number("--log-every", args.log_every, saved.map(|s| s.log_every), default.log_every);
@@ -301,8 +345,16 @@ fn choose(
             cores.min(4),
             &format!("{cores} cores"),
         ),
+        // A number that was asked for stays; one that we chose may be tuned.
+        most_workers: args.num_workers.map_or(cores.min(16), |n| n as usize),
+        autotune: chooser.pick("--no-autotune", args.no_autotune.then_some(false), None, true, "default"),
         buffer: buffer as usize,
         depth: depth as usize,
+        device_queue: device_queue as usize,
+        start_delay: chooser.pick("--model-start-delay", args.model_start_delay, None, default.start_delay, "default"),
+        stall_timeout: chooser.pick("--stall-timeout", args.stall_timeout, None, default.stall_timeout, "default"),
+        data_limit: None,
+        model_limit: None,
         memory_limit: (memory_limit * MB) as usize,
         cache: chooser.pick("--cache", cache, saved.map(|s| s.cache), CachePlace::Ram, "default"),
         cache_limit: cache_limit * MB,
@@ -316,9 +368,27 @@ fn choose(
     }
 }
 
+/// SPEC F14 to F16, G4: hard limits when they are asked for; else the memory that a GPU has.
+fn limit_memory(args: &TrainArgs, placement: &Placement, settings: &mut TrainSettings, chooser: &mut Chooser) {
+    let of_gpu = |lane: &LaneDevice| lane.memory_bytes.filter(|_| lane.physical.is_some());
+    if !args.enable_memory_isolation {
+        (settings.data_limit, settings.model_limit) = (of_gpu(&placement.data), of_gpu(&placement.model));
+        return;
+    }
+    fn device(lane: &LaneDevice) -> DeviceMemory<'_> {
+        DeviceMemory { name: &lane.name, total_bytes: lane.memory_bytes }
+    }
+    let best = optimal_limits(device(&placement.data), device(&placement.model));
+    let mut pick = |name: &str, asked: Option<u64>, bytes: u64| {
+        memory::MB * chooser.pick(name, asked, None, bytes / memory::MB, &best.why)
+    };
+    settings.data_limit = Some(pick("--data-gpu-memory", args.data_gpu_memory, best.data_bytes));
+    settings.model_limit = Some(pick("--model-gpu-memory", args.model_gpu_memory, best.model_bytes));
+}
+
 /// SPEC F7, and no more than the data and a CPU make sense of.
-fn batch_by_memory(bytes: Option<u64>, clips: usize) -> (usize, String) {
-    let Some(bytes) = bytes else { return (8, "the memory of the device is not known".to_owned()) };
+fn batch_by_memory(device: &LaneDevice, clips: usize) -> (usize, String) {
+    let Some(bytes) = device.memory_bytes else { return (8, "the memory of the device is not known".to_owned()) };
     let gigabytes = bytes as f64 / 1e9;
     let by_memory = match gigabytes {
         20.0.. => 48,
@@ -326,11 +396,11 @@ fn batch_by_memory(bytes: Option<u64>, clips: usize) -> (usize, String) {
         8.0..12.0 => 16,
         _ => 8,
     };
-    let chosen = by_memory.min(MOST_ON_CPU).min((clips / 4).max(1));
-    let why = format!(
-        "{by_memory} by {gigabytes:.0} GB of memory, at most {MOST_ON_CPU} on a CPU and a quarter of the clips"
-    );
-    (chosen, why)
+    let on_cpu = matches!(device.kind, Kind::Cpu | Kind::Software);
+    let most = if on_cpu { MOST_ON_CPU } else { by_memory };
+    let at_most = if on_cpu { format!("at most {MOST_ON_CPU} on a CPU and") } else { "at most".to_owned() };
+    let why = format!("{by_memory} by {gigabytes:.0} GB of memory, {at_most} a quarter of the clips");
+    (by_memory.min(most).min((clips / 4).max(1)), why)
 }
 
 /// A run that is about to begin.
@@ -340,30 +410,44 @@ pub(crate) struct Session {
     pub(crate) choices: Vec<Choice>,
     pub(crate) run: RunFolder,
     pub(crate) start: Option<Start>,
+    pub(crate) lanes: Lanes,
     pub(crate) injection: Injection,
+    pub(crate) lane_fault: Option<LaneFault>,
+    pub(crate) trace: Option<Output>,
+}
+
+fn closed(error: &std::io::Error) -> Failure {
+    Failure::new(FAILED, format!("cannot write to standard output: {error}"))
 }
 
 impl Session {
     /// Trains, and shows how it goes.
-    pub(crate) fn train(self, interrupt: &Interrupt, json: bool, messages: &Messages) -> Result<Report, Failure> {
-        let device = Device::flex();
+    pub(crate) fn train(
+        self,
+        mut screen: Screen<'_>,
+        interrupt: &Interrupt,
+        messages: &Messages,
+    ) -> Result<Report, Failure> {
+        let json = screen.json;
         let resumed = self.start.as_ref().map(|start| (start.checkpoint.state.step, start.checkpoint.state.next));
         let folder = self.run.path().display().to_string();
         let settings = self.settings.clone();
         let identity = self.data.identity();
-        let mut trainer = Trainer::new(self.data, self.settings, self.run.clone(), &device, self.start)
+        let placement = self.lanes.placement.clone();
+        let mut trainer = Trainer::new(self.data, self.settings, self.run.clone(), self.lanes, self.start)
             .map_err(|error| failure(&error, messages))?;
-        trainer.inject(self.injection);
-        let facts = json!({"device": "CPU", "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
+        trainer.inject(self.injection, self.lane_fault);
+        let facts = json!({"device": placement.model.label(), "lanes": placement, "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
         self.run
             .add_to_manifest(&self.choices, facts)
             .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;
-        let mut screen = Screen::new(json, messages);
         let resumed = resumed.map(|(step, next)| (step, next.epoch, next.batch));
-        let closed = |error: std::io::Error| Failure::new(FAILED, format!("cannot write to standard output: {error}"));
-        screen.start(&folder, &settings, &identity, resumed).map_err(closed)?;
+        screen.start(&folder, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
         let mut context = Context::default();
         context.stop = interrupt.stop.clone();
+        if self.trace.is_some() {
+            context.trace = Trace::with_limit(TRACE_SPANS);
+        }
         let mut broken = None;
         let report = trainer.run(&context, &mut |event| {
             if let Err(error) = screen.show(&event) {
@@ -373,6 +457,12 @@ impl Session {
             }
         });
         screen.bar.finish_and_clear();
+        if let Some(output) = self.trace {
+            let what = format!("tandem train ({})", placement.mode);
+            let written = write_trace(&context.trace, &what, output);
+            let path = written.map_err(|error| Failure::new(FAILED, format!("the trace was not written: {error}")))?;
+            screen.warn(&messages.with("sim-trace-written", &[("path", &path.display())]));
+        }
         let report = report.map_err(|error| {
             let failure = failure(&error, messages);
             let steps = self.run.checkpoints().steps();
@@ -400,7 +490,31 @@ fn failure(error: &TrainError, messages: &Messages) -> Failure {
             Failure::usage(error.to_string()).hint(messages.get("train-hint-foreign"))
         }
         TrainError::Data(_) | TrainError::Locked(_) => Failure::usage(error.to_string()),
+        TrainError::Memory(exceeded, rungs) => {
+            let hint = match exceeded.lane {
+                Lane::Model => "lanes-hint-memory",
+                Lane::Data => "lanes-hint-data-memory",
+            };
+            let mut failure = Failure::new(FAILED, error.to_string()).hint(messages.get(hint));
+            if rungs.iter().any(|rung| rung.fits) {
+                failure = failure.hint(ladder(rungs, exceeded.limit_bytes, messages));
+            }
+            failure
+        }
+        TrainError::Stage(stage) if matches!(stage.kind, ErrorKind::Stalled(_)) => {
+            Failure::new(FAILED, error.to_string()).hint(messages.get("lanes-hint-stall"))
+        }
         TrainError::NotFinite(..) => Failure::new(FAILED, error.to_string()).hint(messages.get("train-hint-nan")),
         _ => Failure::new(FAILED, error.to_string()),
     }
+}
+
+fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {
+    use std::io::Write;
+    {
+        let mut writer = output.writer();
+        write_chrome_trace(trace, what, &mut writer)?;
+        writer.flush()?;
+    }
+    output.finish()
 }

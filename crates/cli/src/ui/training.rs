@@ -5,20 +5,26 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use serde_json::json;
+use tandem_device::memory::{self, Lane, LaneMemory, Rung};
+use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
 use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Progress, Report, TrainSettings};
 
 use crate::commands::corpus::MB;
 use crate::messages::Messages;
 use crate::ui::progress;
+use crate::ui::table::Table;
 
 /// How a run is shown: a live line in a terminal, plain lines elsewhere, JSON when asked for.
 pub(crate) struct Screen<'a> {
     messages: &'a Messages,
-    json: bool,
+    pub(crate) json: bool,
     live: bool,
     pub(crate) bar: ProgressBar,
     plain_since: Option<Instant>,
+    placement: Option<Placement>,
+    /// Whether limits are hard because the user said so.
+    pub(crate) isolated: bool,
 }
 
 impl Screen<'_> {
@@ -26,11 +32,11 @@ impl Screen<'_> {
         let live = !json && stderr().is_terminal();
         let bar = progress::training(live);
         bar.set_message(messages.get("train-warming"));
-        Screen { messages, json, live, bar, plain_since: None }
+        Screen { messages, json, live, bar, plain_since: None, placement: None, isolated: false }
     }
 
     /// To standard error; a run does not end because nobody reads it.
-    fn warn(&self, text: &str) {
+    pub(crate) fn warn(&self, text: &str) {
         self.bar.suspend(|| {
             let _ = writeln!(stderr(), "{text}");
         });
@@ -44,20 +50,76 @@ impl Screen<'_> {
         if self.live { self.bar.suspend(write) } else { write() }
     }
 
+    /// SPEC T3: before the devices are opened.
+    pub(crate) fn configuring(&self, placement: &Placement) -> io::Result<()> {
+        let (Some(data), Some(model)) = (placement.data.physical, placement.model.physical) else { return Ok(()) };
+        if self.json || placement.mode != Mode::MultiGpu {
+            return Ok(());
+        }
+        self.line(&self.messages.get("lanes-configuring"))?;
+        self.line(&format!("   {}", self.messages.with("lanes-visible", &[("data", &data), ("model", &model)])))
+    }
+
+    /// SPEC T3: when they are open.
+    pub(crate) fn configured(&self, placement: &Placement) -> io::Result<()> {
+        if self.json || placement.mode != Mode::MultiGpu {
+            return Ok(());
+        }
+        self.line(&self.messages.get("lanes-configured"))
+    }
+
+    /// SPEC T1, T2: what the lanes are.
+    fn banner(&self, settings: &TrainSettings, placement: &Placement) -> io::Result<()> {
+        let messages = self.messages;
+        let item = |text: String| self.line(&format!("   {text}"));
+        let to = match placement.mode {
+            Mode::MultiGpu => {
+                self.line(&messages.get("lanes-multi"))?;
+                for (id, lane) in [("lanes-data", &placement.data), ("lanes-model", &placement.model)] {
+                    let gpu = lane.physical.map_or("-".to_owned(), |index| index.to_string());
+                    item(messages.with(id, &[("gpu", &gpu), ("name", &lane.name)]))?;
+                }
+                &placement.data
+            }
+            Mode::SingleBuffered => {
+                self.line(&messages.get("lanes-single"))?;
+                item(messages.with("lanes-buffer", &[("size", &settings.buffer)]))?;
+                item(messages.get(if settings.autotune { "lanes-smart-on" } else { "lanes-smart-off" }))?;
+                &placement.model
+            }
+        };
+        item(messages.with("lanes-prefetch", &[("device", &to.logical), ("size", &settings.buffer)]))?;
+        item(match placement.features {
+            FeaturesOn::Data => messages.with("lanes-features-data", &[("device", &placement.data.name)]),
+            FeaturesOn::Cpu => messages.get("lanes-features-cpu"),
+        })?;
+        if placement.model.backend == Backend::Simulated {
+            self.line(&messages.get("lanes-simulated"))?;
+        }
+        if let (Some(data), Some(model)) = (settings.data_limit, settings.model_limit) {
+            let why = &messages.get(if self.isolated { "lanes-hard" } else { "lanes-whole" });
+            let (data, model) = (data / memory::MB, model / memory::MB);
+            self.line(&messages.with("lanes-limits", &[("data", &data), ("model", &model), ("why", why)]))?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn start(
-        &self,
+        &mut self,
         folder: &str,
         settings: &TrainSettings,
         data: &DataIdentity,
         resumed: Option<(u64, u64, u64)>,
+        placement: &Placement,
     ) -> io::Result<()> {
+        self.placement = Some(placement.clone());
         if self.json {
             let resumed = resumed.map(|(step, _, _)| step);
-            return self.line(
-                &json!({"event": "start", "run": folder, "settings": settings, "data": data, "resumed_from": resumed})
-                    .to_string(),
-            );
+            let object = json!({"event": "start", "run": folder, "settings": settings, "data": data,
+                "lanes": placement, "resumed_from": resumed});
+            return self.line(&object.to_string());
         }
+        self.banner(settings, placement)?;
         self.line(&self.messages.with(
             "train-data",
             &[("clips", &data.clips), ("validation", &data.validation_clips), ("speakers", &data.speakers)],
@@ -90,6 +152,43 @@ impl Screen<'_> {
         }
         let messages = self.messages;
         match event {
+            Event::DataLane { buffer_bytes } => {
+                self.line(&messages.with("lanes-buffer-bytes", &[("megabytes", &buffer_bytes.div_ceil(MB))]))
+            }
+            Event::Placing => {
+                let Some(placement) = &self.placement else { return Ok(()) };
+                let device = &placement.model.logical;
+                if placement.mode == Mode::MultiGpu {
+                    self.line(&messages.with("lanes-placed", &[("device", device)]))?;
+                    if let Some(gpu) = placement.model.physical.filter(|&index| index != 1) {
+                        self.line(&format!("   {}", messages.with("lanes-mapped", &[("gpu", &gpu)])))?;
+                    }
+                }
+                self.line(&messages.with("lanes-creating", &[("device", device)]))
+            }
+            Event::Warming { seconds, ready, of } => {
+                let mode = self.placement.as_ref().map_or(String::new(), |placement| placement.mode.to_string());
+                let seconds = format!("{seconds:.1}");
+                self.line(
+                    &messages
+                        .with("lanes-waiting", &[("mode", &mode), ("seconds", &seconds), ("ready", ready), ("of", of)]),
+                )
+            }
+            Event::Starting { ready, of, seconds } => {
+                let seconds = format!("{seconds:.1}");
+                self.line(&messages.with("lanes-starting", &[("ready", ready), ("of", of), ("seconds", &seconds)]))
+            }
+            Event::Tuned(decision) => self.line(&messages.with("lanes-tuned", &[("decision", decision)])),
+            Event::Memory { step, lanes } => lanes.iter().try_for_each(|lane| self.memory(*step, lane)),
+            Event::Leak { step: _, device, leak } => {
+                let megabytes = leak.grown_bytes / memory::MB;
+                let rate = format!("{:.2}", leak.bytes_per_step / memory::MB as f64);
+                self.warn(&messages.with(
+                    "lanes-leak",
+                    &[("device", device), ("megabytes", &megabytes), ("steps", &leak.steps), ("rate", &rate)],
+                ));
+                Ok(())
+            }
             Event::Model { parts, .. } => {
                 let all: usize = parts.iter().map(|(_, count)| count).sum();
                 let parts: Vec<String> =
@@ -109,7 +208,11 @@ impl Screen<'_> {
                         ("seconds", &seconds),
                         ("megabytes", &peak),
                     ],
-                ))
+                ))?;
+                match (preflight.limit_bytes, preflight.ladder.first()) {
+                    (Some(limit), Some(asked)) if !asked.fits => self.line(&ladder(&preflight.ladder, limit, messages)),
+                    _ => Ok(()),
+                }
             }
             Event::Progress(progress) => self.progress(progress),
             Event::Validation { step, loss, terms, best } => {
@@ -152,6 +255,34 @@ impl Screen<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// SPEC T9.
+    fn memory(&self, step: u64, lane: &LaneMemory) -> io::Result<()> {
+        let role = match lane.lane {
+            Lane::Data => "Data",
+            Lane::Model => "Model",
+        };
+        let megabytes = |bytes: u64| bytes.div_ceil(memory::MB);
+        let used = megabytes(lane.used_bytes());
+        let text = match lane.total_bytes().zip(lane.utilisation()) {
+            Some((total, share)) => self.messages.with(
+                "lanes-memory",
+                &[
+                    ("step", &step),
+                    ("role", &role),
+                    ("device", &lane.device),
+                    ("used", &used),
+                    ("total", &megabytes(total)),
+                    ("share", &format!("{:.1}", 100.0 * share)),
+                ],
+            ),
+            None => self.messages.with(
+                "lanes-memory-bare",
+                &[("step", &step), ("role", &role), ("device", &lane.device), ("used", &used)],
+            ),
+        };
+        self.line(&text)
     }
 
     fn progress(&mut self, progress: &Progress) -> io::Result<()> {
@@ -205,6 +336,19 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 fn event_json(event: &Event<'_>) -> serde_json::Value {
     match event {
+        Event::DataLane { buffer_bytes } => json!({"event": "data_lane", "buffer_bytes": buffer_bytes}),
+        Event::Placing => json!({"event": "placing"}),
+        Event::Warming { seconds, ready, of } => {
+            json!({"event": "warming", "seconds": seconds, "ready": ready, "of": of})
+        }
+        Event::Starting { ready, of, seconds } => {
+            json!({"event": "starting", "ready": ready, "of": of, "seconds": seconds})
+        }
+        Event::Tuned(decision) => json!({"event": "tuned", "decision": decision}),
+        Event::Memory { step, lanes } => json!({"event": "memory", "step": step, "lanes": lanes}),
+        Event::Leak { step, device, leak } => {
+            json!({"event": "leak", "step": step, "device": device, "leak": leak})
+        }
         Event::Model { parts, device } => {
             let parameters: usize = parts.iter().map(|(_, count)| count).sum();
             let parts: serde_json::Map<String, serde_json::Value> =
@@ -228,6 +372,20 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         }
         Event::Split { step, parts } => json!({"event": "split", "step": step, "parts": parts}),
     }
+}
+
+/// SPEC G5: what was asked for, and what would fit.
+pub(crate) fn ladder(rungs: &[Rung], limit: u64, messages: &Messages) -> String {
+    let heading = ["batch", "parts", "checkpointing", "bytes", "fits"]
+        .map(|column| messages.get(&format!("lanes-ladder-{column}")));
+    let mut table = Table::new(heading);
+    for rung in rungs {
+        let mark = |yes: bool| if yes { "✓" } else { "-" }.to_owned();
+        let bytes = rung.bytes.div_ceil(memory::MB).to_string();
+        table.row([rung.batch.to_string(), rung.parts.to_string(), mark(rung.checkpointing), bytes, mark(rung.fits)]);
+    }
+    let title = messages.with("lanes-ladder", &[("limit", &(limit / memory::MB))]);
+    format!("{title}\n{}", table.render().trim_end())
 }
 
 /// SPEC R9.

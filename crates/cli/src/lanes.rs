@@ -1,0 +1,163 @@
+//! From flags to open devices: parse → inventory → validate → mode → self-test → open, in that order, before any tensor
+//! exists (SPEC D1).
+
+use std::time::Duration;
+
+use tandem_device::probes::Probes;
+use tandem_device::topology::{Link, link_from_sysfs, nvidia_smi_topology};
+use tandem_device::{
+    Backend, DeviceInfo, Fallback, FeaturesOn, Inventory, Lanes, Mode, Placement, PlacementError, Reading, Request,
+    Warning, resolve, self_test_apart,
+};
+
+use crate::args::LaneArgs;
+use crate::failure::{FAILED, Failure};
+use crate::messages::Messages;
+
+/// A driver that compiles its kernels slowly may take a while.
+const SELF_TEST_PATIENCE: Duration = Duration::from_secs(180);
+
+/// The devices, those that are there or those that are pretended.
+pub(crate) fn inventory(args: &LaneArgs) -> Inventory {
+    args.simulate_devices.map_or_else(Inventory::scan, Inventory::simulated)
+}
+
+/// Who does what; nothing is opened.
+pub(crate) fn place(args: &LaneArgs, inventory: &Inventory, messages: &Messages) -> Result<Placement, Failure> {
+    let placement = resolve(&args.request(), &inventory.gpus, &inventory.cpu)
+        .map_err(|error| failure(&error, inventory, messages))?;
+    for fallback in &placement.fallbacks {
+        tell_fallback(fallback, messages);
+    }
+    for warning in &placement.warnings {
+        let id = match warning {
+            Warning::ModelLaneSlower => "lanes-slower",
+            Warning::ModelLaneSmaller => "lanes-smaller",
+            Warning::Software => "lanes-software",
+        };
+        eprintln!("{}", messages.get(id));
+    }
+    if placement.mode == Mode::MultiGpu {
+        if placement.features == FeaturesOn::Cpu {
+            eprintln!("{}", messages.get("lanes-idle"));
+        }
+        let (data, model) = (inventory.device(placement.data.physical), inventory.device(placement.model.physical));
+        if let Some(link) = link(&Probes::new(), data, model).value().filter(|link| link.is_far()) {
+            eprintln!("{}", messages.with("lanes-far", &[("link", link), ("meaning", &link.meaning())]));
+        }
+    }
+    Ok(placement)
+}
+
+pub(crate) fn tell_fallback(fallback: &Fallback, messages: &Messages) {
+    let Fallback { asked, got, why } = fallback;
+    eprintln!("{}", messages.with("lanes-fallback", &[("asked", asked), ("got", got), ("why", why)]));
+}
+
+/// Opens the devices of a placement, after each of them has shown that it computes what the CPU computes.
+pub(crate) fn open(
+    inventory: &Inventory,
+    mut placement: Placement,
+    allow_fallback: bool,
+    messages: &Messages,
+) -> Result<Lanes, Failure> {
+    for lane in [placement.data.physical, placement.model.physical] {
+        let device = inventory.device(lane);
+        let Err(why) = trust(device, messages) else { continue };
+        let text =
+            messages.with("lanes-refused", &[("device", &device.label()), ("name", &device.name), ("why", &why)]);
+        if !allow_fallback {
+            let hint = messages.get("place-hint-fallback");
+            return Err(Failure::new(FAILED, text).hint(hint).hint(messages.get("place-hint-devices")));
+        }
+        let cpu_only = Request { backend: Some(Backend::Cpu), ..Request::default() };
+        let asked = format!("{} on {} and {}", placement.mode, placement.data.label(), placement.model.label());
+        let before = placement.fallbacks;
+        placement = resolve(&cpu_only, &[], &inventory.cpu).expect("the CPU is always there");
+        let fallback = Fallback { asked, got: format!("{} on the CPU", placement.mode), why: text };
+        tell_fallback(&fallback, messages);
+        placement.fallbacks = before.into_iter().chain([fallback]).collect();
+        break;
+    }
+    Lanes::open(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
+}
+
+/// Both lanes as the flags have them, open.
+pub(crate) fn open_for(args: &LaneArgs, messages: &Messages) -> Result<(Inventory, Lanes), Failure> {
+    let inventory = inventory(args);
+    let placement = place(args, &inventory, messages)?;
+    let lanes = open(&inventory, placement, args.allow_fallback, messages)?;
+    Ok((inventory, lanes))
+}
+
+/// Whether a device passes the self-test.
+fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), String> {
+    if matches!(device.backend, Backend::Cpu | Backend::Simulated) {
+        return Ok(());
+    }
+    eprintln!("{}", messages.with("lanes-testing", &[("device", &device.label())]));
+    self_test(device)
+}
+
+/// Compares a device with the CPU in a process of its own.
+pub(crate) fn self_test(device: &DeviceInfo) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let index = device.index.map_or(String::new(), |index| index.to_string());
+    let arguments = ["devices".to_owned(), "--self-test-here".to_owned(), index];
+    self_test_apart(&program, &arguments, SELF_TEST_PATIENCE)
+}
+
+/// What lies between two devices, by the best source there is.
+pub(crate) fn link(probes: &Probes, a: &DeviceInfo, b: &DeviceInfo) -> Reading<Link> {
+    let (Some(first), Some(second)) = (&a.pci, &b.pci) else {
+        return Reading::unavailable("not on a PCI bus");
+    };
+    let by_driver = || {
+        let numbers = (probes.nvidia_number(first), probes.nvidia_number(second));
+        let (Some(&first), Some(&second)) = (numbers.0.value(), numbers.1.value()) else {
+            return Reading::unavailable("not known to NVML");
+        };
+        match nvidia_smi_topology() {
+            Reading::Known { value, source } => match value.link(first, second) {
+                Some(link) => Reading::known(link, source),
+                None => Reading::unavailable("nvidia-smi does not list the pair"),
+            },
+            Reading::Unavailable { unavailable } => Reading::unavailable(unavailable),
+        }
+    };
+    by_driver().or(|| link_from_sysfs("/sys".as_ref(), first, second))
+}
+
+fn failure(error: &PlacementError, inventory: &Inventory, messages: &Messages) -> Failure {
+    let text = match error {
+        PlacementError::MissingFlag(flag) => messages.with("place-missing", &[("flag", flag)]),
+        PlacementError::Insufficient(found) => messages.with("place-insufficient", &[("found", found)]),
+        PlacementError::NoSuchIndex(flag, index, found) => {
+            let last = found.saturating_sub(1);
+            messages.with("place-index", &[("flag", flag), ("index", index), ("last", &last)])
+        }
+        PlacementError::NoSuchName(flag, name) => messages.with("place-name", &[("flag", flag), ("name", name)]),
+        PlacementError::Ambiguous(flag, name, found) => {
+            let found: Vec<String> = found.iter().map(usize::to_string).collect();
+            messages.with("place-ambiguous", &[("flag", flag), ("name", name), ("found", &found.join(", "))])
+        }
+        PlacementError::SameDevice(index) => messages.with("place-same", &[("index", index)]),
+        PlacementError::NotBuiltIn(backend) => {
+            let built: Vec<String> = Backend::built_in().iter().map(Backend::to_string).collect();
+            messages.with("place-not-built", &[("backend", backend), ("built", &built.join(", "))])
+        }
+        PlacementError::NoDevice(backend) => messages.with("place-no-device", &[("backend", backend)]),
+        PlacementError::OtherBackend(flag, index, is, asked) => {
+            messages.with("place-other", &[("flag", flag), ("index", index), ("is", is), ("asked", asked)])
+        }
+    };
+    let listed: Vec<String> =
+        inventory.gpus.iter().map(|gpu| format!("{} {} ({})", gpu.label(), gpu.name, gpu.kind)).collect();
+    let listed = if listed.is_empty() { messages.get("place-none") } else { listed.join(", ") };
+    let failure = Failure::usage(text).hint(messages.with("place-found", &[("devices", &listed)]));
+    match error {
+        PlacementError::SameDevice(_) => failure.hint(messages.get("place-hint-single")),
+        PlacementError::MissingFlag(_) => failure.hint(messages.get("place-hint-single")),
+        _ => failure.hint(messages.get("place-hint-devices")).hint(messages.get("place-hint-fallback")),
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether a device computes what the CPU computes. Drivers exist that give wrong results without an error, crash, or
+//! never come back; so a device is tried in a process of its own before a run depends on it.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use burn::signal::rfft;
+use burn::tensor::module::conv1d;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, Tensor, TensorData};
+use tandem_flow::Random;
+
+/// How far a result may be from the CPU's, relative to the largest value.
+const TOLERANCE: f32 = 1e-3;
+
+/// What an operation makes of a device's own tensors, brought to the host.
+type Operation = fn(&Device) -> Vec<f32>;
+
+/// The operations that a model and its features are made of.
+const OPERATIONS: [(&str, Operation); 6] = [
+    ("element-wise", |device| read((tensor([64, 65], 1, device).exp() * 0.5 + 1.0).log())),
+    ("sum", |device| read(tensor([64, 257], 2, device).sum_dim(1))),
+    ("matmul", |device| read(tensor([64, 96], 3, device).matmul(tensor([96, 80], 4, device)))),
+    ("convolution", |device| {
+        let input = tensor([2 * 8, 50], 5, device).reshape([2, 8, 50]);
+        let weight = tensor([16 * 8, 3], 6, device).reshape([16, 8, 3]);
+        let options = ConvOptions::new([1], [1], [1], 1);
+        read(conv1d(input, weight, None, options).reshape([32, 50]))
+    }),
+    ("rfft", |device| {
+        let (real, imaginary) = rfft(tensor([4, 256], 7, device), 1, None);
+        read(Tensor::cat(vec![real, imaginary], 0))
+    }),
+    ("softmax", |device| read(burn::tensor::activation::softmax(tensor([32, 48], 8, device), 1))),
+];
+
+fn tensor(shape: [usize; 2], seed: u64, device: &Device) -> Tensor<2> {
+    let mut values = vec![0.0; shape[0] * shape[1]];
+    Random::new(seed).fill_normal(&mut values);
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+fn read(tensor: Tensor<2>) -> Vec<f32> {
+    tensor.into_data().try_into_vec::<f32>().expect("single precision")
+}
+
+/// Compares a device with the CPU, operation by operation. A driver may crash in it: see [`self_test_apart`].
+pub fn self_test(device: &Device) -> Result<(), String> {
+    let cpu = Device::flex();
+    for (name, operation) in OPERATIONS {
+        let (got, wanted) = (operation(device), operation(&cpu));
+        let largest = wanted.iter().fold(1e-6f32, |most, value| most.max(value.abs()));
+        let error = got.iter().zip(&wanted).fold(0f32, |most, (a, b)| {
+            let error = (a - b).abs() / largest;
+            if error.is_nan() { f32::INFINITY } else { most.max(error) }
+        });
+        if got.len() != wanted.len() || error > TOLERANCE {
+            return Err(format!("{name} is wrong by {:.1} % of the largest value", 100.0 * error));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `program` with `arguments`, which is to call [`self_test`] and to say why it failed on its standard error. One
+/// that crashes or takes longer than `patience` has failed.
+pub fn self_test_apart(program: &std::path::Path, arguments: &[String], patience: Duration) -> Result<(), String> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("the self-test could not be started: {error}"))?;
+    let started = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => {
+                let mut text = String::new();
+                if let Some(mut pipe) = child.stderr.take() {
+                    let _ = pipe.read_to_string(&mut text);
+                }
+                let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                return Err(match status.code() {
+                    Some(_) => last.trim().to_owned(),
+                    None => format!("the driver crashed ({status})"),
+                });
+            }
+            Ok(None) if started.elapsed() < patience => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("no answer in {} s", patience.as_secs()));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_passes() {
+        assert_eq!(self_test(&Device::flex()), Ok(()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_fails_crashes_or_hangs_is_named() {
+        let shell = |script: &str| {
+            let arguments = ["-c".to_owned(), script.to_owned()];
+            self_test_apart("/bin/sh".as_ref(), &arguments, Duration::from_millis(300))
+        };
+        assert_eq!(shell("exit 0"), Ok(()));
+        assert_eq!(shell("echo matmul is wrong >&2; exit 1"), Err("matmul is wrong".to_owned()));
+        assert!(shell("kill -SEGV $$").expect_err("crashed").contains("crashed"));
+        assert!(shell("sleep 60").expect_err("hung").contains("no answer"));
+        let nowhere = self_test_apart("/no/such/program".as_ref(), &[], Duration::from_secs(1));
+        assert!(nowhere.expect_err("not there").contains("could not be started"));
+    }
+}

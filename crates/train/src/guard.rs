@@ -1,0 +1,179 @@
+//! What each lane takes of its device, and that it stays below its limit. Burn has no hard limit of its own: ours is
+//! admission control. Batches lease their memory before work on them starts, the longest batch is tried row by row
+//! before the first step, and the allocator's own counters are looked at after every step.
+
+use burn::tensor::Device;
+use tandem_device::memory::{Lane, LaneMemory, Leak, LeakDetector, MemoryLimitExceeded};
+use tandem_device::probes::Probes;
+use tandem_device::topology::PciAddress;
+use tandem_device::{Backend, LaneDevice};
+use tandem_flow::Budget;
+
+use crate::memory;
+
+/// Watches the memory of one lane.
+pub(crate) struct Guard {
+    lane: Lane,
+    device: Device,
+    label: String,
+    backend: Backend,
+    limit: Option<u64>,
+    total: Option<u64>,
+    budget: Budget,
+    leak: LeakDetector,
+    parameters: u64,
+    /// What a step needs beyond everything that is counted, as the longest batch showed it.
+    pub(crate) activations: u64,
+    /// What the driver tells about the device, if it is on a bus.
+    probe: Option<(Probes, PciAddress, Option<u32>)>,
+}
+
+impl Guard {
+    pub(crate) fn new(lane: Lane, device: &Device, at: &LaneDevice, limit: Option<u64>, budget: &Budget) -> Guard {
+        let threshold = match lane {
+            Lane::Data => tandem_device::memory::LEAK_DATA_LANE,
+            Lane::Model => tandem_device::memory::LEAK_MODEL_LANE,
+        };
+        if let Some(limit) = limit {
+            budget.set_limit(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        Guard {
+            lane,
+            device: device.clone(),
+            label: at.label(),
+            backend: at.backend,
+            limit,
+            total: at.memory_bytes,
+            budget: budget.clone(),
+            leak: LeakDetector::new(threshold),
+            parameters: 0,
+            activations: 0,
+            probe: at.pci.clone().map(|pci| (Probes::new(), pci, at.vendor)),
+        }
+    }
+
+    /// The limit, if there is one.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// The model is to live here: an error when it alone is too large. Nothing is on the device yet.
+    pub(crate) fn admit_model(&mut self, parameters: usize) -> Result<(), MemoryLimitExceeded> {
+        self.parameters = 4 * parameters as u64;
+        self.check_against(0, self.fixed_bytes(), "parameters, gradients and the optimiser")
+    }
+
+    /// Parameters, gradients and the optimiser's memory.
+    pub(crate) fn fixed_bytes(&self) -> u64 {
+        4 * self.parameters
+    }
+
+    /// What is left for batches that wait here, once the largest step is provided for.
+    pub(crate) fn provide_for_steps(&mut self, activations: u64) {
+        self.activations = activations;
+        if let Some(limit) = self.limit {
+            let left = limit.saturating_sub(self.fixed_bytes() + activations);
+            self.budget.set_limit(usize::try_from(left).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The lane's device, as users know it.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// What the lane takes before a trial; the most it takes is measured from now on.
+    pub(crate) fn before_trial(&self) -> u64 {
+        memory::reset_peak();
+        self.device
+            .memory_pool_usage()
+            .map_or_else(|| memory::resident_bytes().unwrap_or(0), |pool| pool.bytes_reserved)
+    }
+
+    /// How much more than `before` the lane took at most, gradients aside: they are counted already.
+    pub(crate) fn after_trial(&self, before: u64) -> u64 {
+        let most =
+            self.device.memory_pool_usage().map_or_else(|| memory::peak_bytes().unwrap_or(0), |p| p.bytes_reserved);
+        most.saturating_sub(before).saturating_sub(self.parameters)
+    }
+
+    /// What the lane takes now, by the best figure there is.
+    pub(crate) fn used(&self) -> u64 {
+        self.reading().used_bytes()
+    }
+
+    /// An error when the lane takes more than it may, even after unused pages were given back.
+    pub(crate) fn check(&self, what: &str) -> Result<(), MemoryLimitExceeded> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        if self.used() <= limit {
+            return Ok(());
+        }
+        self.device.memory_cleanup();
+        let used = self.used();
+        self.check_against(used.min(limit), used.saturating_sub(limit), what)
+    }
+
+    /// An error when `asked` more would be too much.
+    pub(crate) fn check_against(&self, used: u64, asked: u64, what: &str) -> Result<(), MemoryLimitExceeded> {
+        match self.limit {
+            Some(limit) if used.saturating_add(asked) > limit => Err(MemoryLimitExceeded {
+                lane: self.lane,
+                limit_bytes: limit,
+                used_bytes: used,
+                asked_bytes: asked,
+                what: what.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks at the trend; reports a leak.
+    pub(crate) fn watch(&mut self, step: u64) -> Option<Leak> {
+        let used = self.used();
+        self.leak.observe(step, used)
+    }
+
+    /// All figures, each with its source.
+    pub(crate) fn reading(&self) -> LaneMemory {
+        let pool = self.device.memory_pool_usage();
+        let probe = self.probe.as_ref().map(|(probes, pci, vendor)| probes.read(Some(pci), *vendor));
+        let is_cpu = self.backend == Backend::Cpu;
+        let mut source = match (&pool, is_cpu) {
+            (Some(_), _) => "the allocator's counters",
+            (None, true) => "memory of the process",
+            (None, false) => "counted by us",
+        }
+        .to_owned();
+        let (device_used, device_total) = match &probe {
+            Some(readings) => {
+                if let Some(from) = readings.memory_used.source() {
+                    source = format!("{source}, {from}");
+                }
+                (readings.memory_used.value().copied(), readings.memory_total.value().copied())
+            }
+            None if is_cpu => (memory::resident_bytes(), None),
+            None => (None, None),
+        };
+        let optimiser = 2 * self.parameters;
+        let counted = self.budget.used_bytes() as u64 + self.fixed_bytes() + self.activations;
+        LaneMemory {
+            lane: self.lane,
+            device: self.label.clone(),
+            limit_bytes: self.limit,
+            batches_bytes: self.budget.used_bytes() as u64,
+            parameters_bytes: self.parameters,
+            optimiser_bytes: optimiser,
+            gradients_bytes: self.parameters,
+            pool_in_use_bytes: pool.as_ref().map(|pool| pool.bytes_in_use),
+            // Where there is no pool, the process's memory or the sum of what we know stands for it.
+            pool_reserved_bytes: match &pool {
+                Some(pool) => Some(pool.bytes_reserved),
+                None if is_cpu && self.lane == Lane::Model => memory::resident_bytes(),
+                None => Some(counted),
+            },
+            device_used_bytes: device_used,
+            device_total_bytes: device_total.or(self.total),
+            source,
+        }
+    }
+}

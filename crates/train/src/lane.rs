@@ -1,0 +1,122 @@
+//! The data lane's device: samples in, normalised log-mel out, a batch at a time.
+
+use burn::signal::rfft;
+use burn::tensor::{Tensor, TensorData};
+use tandem_audio::{MelSettings, hann_window, mel_filters};
+use tandem_model::{Device, DeviceSound};
+
+use crate::features::{MelStats, Prepared};
+
+/// What the windows of one piece may take on the device, unless told otherwise.
+const PIECE_BYTES: usize = 256_000_000;
+
+/// Computes features on a device. Its tables live there as long as it does.
+#[derive(Debug)]
+pub struct DataLane {
+    device: Device,
+    settings: MelSettings,
+    /// `[1, 1, n_fft]`.
+    window: Tensor<3>,
+    /// `[1, bins, n_mels]`.
+    filters: Tensor<3>,
+    /// `[1, 1, n_mels]`.
+    mean: Tensor<3>,
+    /// One over the deviation, `[1, 1, n_mels]`.
+    scale: Tensor<3>,
+    piece_bytes: usize,
+}
+
+impl DataLane {
+    /// For these settings; an error when the device has no transform of that length.
+    pub fn new(settings: &MelSettings, stats: &MelStats, device: &Device) -> Result<DataLane, String> {
+        let (n_fft, n_mels) = (settings.n_fft, settings.n_mels);
+        if !n_fft.is_power_of_two() {
+            return Err(format!("features on the data lane need a transform of a power of two, n_fft is {n_fft}"));
+        }
+        let bins = n_fft / 2 + 1;
+        let mut filters = vec![0.0; bins * n_mels];
+        for (mel, (first, weights)) in mel_filters(settings).into_iter().enumerate() {
+            for (bin, weight) in weights.into_iter().enumerate() {
+                filters[(first + bin) * n_mels + mel] = weight;
+            }
+        }
+        let tensor = |values: Vec<f32>, shape: [usize; 3]| Tensor::from_data(TensorData::new(values, shape), device);
+        Ok(DataLane {
+            device: device.clone(),
+            window: tensor(hann_window(settings), [1, 1, n_fft]),
+            filters: tensor(filters, [1, bins, n_mels]),
+            mean: tensor(stats.mean.clone(), [1, 1, n_mels]),
+            scale: tensor(stats.deviation.iter().map(|deviation| 1.0 / deviation).collect(), [1, 1, n_mels]),
+            settings: settings.clone(),
+            piece_bytes: PIECE_BYTES,
+        })
+    }
+
+    /// Works in pieces of at most so many bytes.
+    pub fn piece_bytes(mut self, bytes: usize) -> DataLane {
+        self.piece_bytes = bytes;
+        self
+    }
+
+    /// Bytes that the work on a row of so many frames takes: its samples, windows, spectra and results.
+    pub fn row_bytes(&self, frames: usize) -> usize {
+        let bins = self.settings.n_fft / 2 + 1;
+        4 * (self.settings.signal_samples(frames) + frames * (3 * self.settings.n_fft + 4 * bins))
+    }
+
+    /// Bytes that a batch takes here at once: its results, and the piece that is at work.
+    pub fn batch_bytes(&self, rows: usize, frames: usize, reference: usize) -> usize {
+        let longest = frames.max(reference);
+        let results = 4 * rows * (frames + reference) * self.settings.n_mels;
+        results + self.rows_at_once(longest, rows) * self.row_bytes(longest)
+    }
+
+    fn rows_at_once(&self, frames: usize, rows: usize) -> usize {
+        (self.piece_bytes / self.row_bytes(frames).max(1)).clamp(1, rows.max(1))
+    }
+
+    /// The features of a batch, none if it has them already. Waits until the device is done, so that the time is seen.
+    pub fn features(&self, prepared: &mut Prepared) -> Result<Option<DeviceSound>, String> {
+        let Some(signal) = prepared.signal.take() else { return Ok(None) };
+        let inputs = &prepared.inputs;
+        let mel = self.rows(&signal.samples, &inputs.mel_lengths, inputs.frames);
+        let reference = (inputs.reference.as_ref().zip(signal.reference.as_ref()))
+            .map(|(reference, samples)| self.rows(samples, &reference.lengths, reference.frames));
+        self.device.sync().map_err(|error| error.to_string())?;
+        Ok(Some(DeviceSound { mel, reference }))
+    }
+
+    /// Rows of samples to `[rows, frames, n_mels]`, 0 beyond each row's length.
+    fn rows(&self, samples: &[f32], lengths: &[usize], frames: usize) -> Tensor<3> {
+        let stride = samples.len() / lengths.len();
+        let at_once = self.rows_at_once(frames, lengths.len());
+        let pieces: Vec<Tensor<3>> = samples
+            .chunks(at_once * stride)
+            .zip(lengths.chunks(at_once))
+            .map(|(samples, lengths)| self.piece(samples.to_vec(), lengths, stride, frames))
+            .collect();
+        if pieces.len() == 1 { pieces.into_iter().next().expect("one") } else { Tensor::cat(pieces, 0) }
+    }
+
+    fn piece(&self, samples: Vec<f32>, lengths: &[usize], stride: usize, frames: usize) -> Tensor<3> {
+        let (n_fft, n_mels, rows) = (self.settings.n_fft, self.settings.n_mels, lengths.len());
+        let signal = Tensor::<2>::from_data(TensorData::new(samples, [rows, stride]), &self.device);
+        let windows: Tensor<3> = signal.unfold(1, n_fft, self.settings.hop_length);
+        let (real, imaginary) = rfft(windows * self.window.clone(), 2, None);
+        let power = real.powi_scalar(2) + imaginary.powi_scalar(2);
+        let size = if self.settings.power { power } else { power.sqrt() };
+        let mel = size.matmul(self.filters.clone()).clamp_min(self.settings.floor).log();
+        let mel = (mel - self.mean.clone()) * self.scale.clone();
+        let made = mel.dims()[1];
+        let mut mask = vec![0.0; rows * made];
+        for (row, &length) in mask.chunks_mut(made).zip(lengths) {
+            row[..length].fill(1.0);
+        }
+        let mel = mel * Tensor::from_data(TensorData::new(mask, [rows, made, 1]), &self.device);
+        match frames - made {
+            0 => mel,
+            // The model wants a multiple of its group.
+            more => Tensor::cat(vec![mel, Tensor::zeros([rows, more, n_mels], &self.device)], 1),
+        }
+    }
+}
