@@ -2,6 +2,7 @@
 
 mod corpus;
 mod data;
+mod lanes;
 mod licences;
 mod simulate;
 mod support;

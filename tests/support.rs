@@ -1,6 +1,12 @@
 //! Running the program as a user does.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use serde_json::Value;
+use tandem_data::DemoCorpus;
+use tempfile::TempDir;
 
 /// The program, in English and without colour, whatever the machine's locale.
 pub(crate) fn tandem() -> Command {
@@ -27,4 +33,121 @@ pub(crate) fn last_json(output: &Output) -> serde_json::Value {
     let text = stdout(output);
     let line = text.lines().last().unwrap_or_else(|| panic!("no output; stderr: {}", stderr(output)));
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// A talking corpus and room for runs, gone with the value.
+pub(crate) struct Workplace {
+    folder: TempDir,
+}
+
+impl Workplace {
+    pub(crate) fn new(clips: usize, speakers: usize) -> Workplace {
+        let folder = TempDir::new().expect("a folder");
+        DemoCorpus { clips, speakers, seed: 3 }.write(&folder.path().join("corpus")).expect("written");
+        Workplace { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The arguments of a small training run in folder `name`.
+    pub(crate) fn arguments(&self, name: &str, more: &str) -> Vec<String> {
+        let (corpus, run) = (self.path("corpus"), self.path(name));
+        let fixed = format!(
+            "train --train-data {} --checkpoint-dir {} --model-size smoke --sample-every 0 --json {more}",
+            corpus.display(),
+            run.display()
+        );
+        fixed.split_whitespace().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn train(&self, name: &str, more: &str) -> Output {
+        tandem().args(self.arguments(name, more)).output().expect("it starts")
+    }
+
+    pub(crate) fn trained(&self, name: &str, more: &str) -> Value {
+        let output = self.train(name, more);
+        assert!(output.status.success(), "{}", stderr(&output));
+        last_json(&output)["report"].clone()
+    }
+
+    /// The losses of every step, as they are in the log.
+    pub(crate) fn losses(&self, name: &str) -> Vec<(u64, String)> {
+        let log = fs::read_to_string(self.path(name).join("log.jsonl")).expect("a log");
+        (log.lines())
+            .map(|line| serde_json::from_str::<Value>(line).expect("whole lines"))
+            .filter(|line| line["validation"].is_null())
+            .map(|line| (line["step"].as_u64().expect("a step"), line.to_string()))
+            .collect()
+    }
+
+    pub(crate) fn weights(&self, name: &str, step: u64) -> Vec<u8> {
+        let folder = self.path(name).join(format!("checkpoints/step-{step:08}"));
+        [fs::read(folder.join("model.safetensors")), fs::read(folder.join("optimiser.safetensors"))]
+            .into_iter()
+            .flat_map(|bytes| bytes.expect("a checkpoint"))
+            .collect()
+    }
+}
+
+/// Losses of two runs, largest relative difference.
+pub(crate) fn difference(work: &Workplace, a: &str, b: &str) -> f64 {
+    let loss = |line: &String| serde_json::from_str::<Value>(line).expect("JSON")["loss"].as_f64().expect("a loss");
+    let (a, b) = (work.losses(a), work.losses(b));
+    assert!(!a.is_empty() && a.len() == b.len());
+    a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b)).fold(0.0, f64::max)
+}
+
+/// Manifests of software Vulkan drivers, as `VK_ICD_FILENAMES` wants them: lavapipe, lavapipe again under another name
+/// (which is another device), and SwiftShader when there is one.
+pub(crate) struct SoftwareGpus {
+    _folder: TempDir,
+    lavapipe: [PathBuf; 2],
+    swift_shader: Option<PathBuf>,
+}
+
+impl SoftwareGpus {
+    /// Where they are installed. CI installs them and sets `TANDEM_NEEDS_VULKAN`, so that there nothing is skipped.
+    pub(crate) fn find() -> Option<SoftwareGpus> {
+        let folder = TempDir::new().expect("a folder");
+        let installed =
+            fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_lavapipe =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("lvp_icd"));
+        let Some(lavapipe) = installed.into_iter().find(is_lavapipe) else {
+            assert!(
+                std::env::var_os("TANDEM_NEEDS_VULKAN").is_none(),
+                "no Vulkan device, and this machine must have one"
+            );
+            eprintln!("skipped: no Vulkan device");
+            return None;
+        };
+        let copy = folder.path().join("second.json");
+        fs::copy(&lavapipe, &copy).expect("copied");
+        let swift_shader = std::env::var_os("TANDEM_SWIFTSHADER").map(PathBuf::from);
+        let swift_shader = swift_shader.unwrap_or_else(|| "/usr/lib/chromium/vk_swiftshader_icd.json".into());
+        let swift_shader = swift_shader.is_file().then_some(swift_shader);
+        Some(SoftwareGpus { _folder: folder, lavapipe: [lavapipe, copy], swift_shader })
+    }
+
+    /// The program with these devices: `count` times lavapipe, then SwiftShader if asked for.
+    pub(crate) fn tandem(&self, count: usize, swift_shader: bool) -> Option<Command> {
+        let mut manifests: Vec<&Path> = self.lavapipe.iter().take(count).map(PathBuf::as_path).collect();
+        if swift_shader {
+            let Some(manifest) = &self.swift_shader else {
+                assert!(
+                    std::env::var_os("TANDEM_NEEDS_VULKAN").is_none(),
+                    "no SwiftShader, and this machine must have it"
+                );
+                eprintln!("skipped: no second Vulkan driver (SwiftShader)");
+                return None;
+            };
+            manifests.push(manifest);
+        }
+        let all: Vec<String> = manifests.iter().map(|manifest| manifest.display().to_string()).collect();
+        let mut command = tandem();
+        command.env("VK_ICD_FILENAMES", all.join(":")).env_remove("VK_DRIVER_FILES");
+        Some(command)
+    }
 }

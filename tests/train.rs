@@ -1,72 +1,15 @@
 //! Promises about training: it learns, it loses nothing, it goes on exactly.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tandem_data::DemoCorpus;
 use tandem_flow::Random;
 use tempfile::TempDir;
 
-use crate::support::{last_json, run, stderr, stdout, tandem};
-
-/// A talking corpus and room for runs, gone with the value.
-struct Workplace {
-    folder: TempDir,
-}
-
-impl Workplace {
-    fn new(clips: usize, speakers: usize) -> Workplace {
-        let folder = TempDir::new().expect("a folder");
-        DemoCorpus { clips, speakers, seed: 3 }.write(&folder.path().join("corpus")).expect("written");
-        Workplace { folder }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// The arguments of a small training run in folder `name`.
-    fn arguments(&self, name: &str, more: &str) -> Vec<String> {
-        let (corpus, run) = (self.path("corpus"), self.path(name));
-        let fixed = format!(
-            "train --train-data {} --checkpoint-dir {} --model-size smoke --sample-every 0 --json {more}",
-            corpus.display(),
-            run.display()
-        );
-        fixed.split_whitespace().map(str::to_owned).collect()
-    }
-
-    fn train(&self, name: &str, more: &str) -> Output {
-        tandem().args(self.arguments(name, more)).output().expect("it starts")
-    }
-
-    fn trained(&self, name: &str, more: &str) -> Value {
-        let output = self.train(name, more);
-        assert!(output.status.success(), "{}", stderr(&output));
-        last_json(&output)["report"].clone()
-    }
-
-    /// The losses of every step, as they are in the log.
-    fn losses(&self, name: &str) -> Vec<(u64, String)> {
-        let log = fs::read_to_string(self.path(name).join("log.jsonl")).expect("a log");
-        (log.lines())
-            .map(|line| serde_json::from_str::<Value>(line).expect("whole lines"))
-            .filter(|line| line["validation"].is_null())
-            .map(|line| (line["step"].as_u64().expect("a step"), line.to_string()))
-            .collect()
-    }
-
-    fn weights(&self, name: &str, step: u64) -> Vec<u8> {
-        let folder = self.path(name).join(format!("checkpoints/step-{step:08}"));
-        [fs::read(folder.join("model.safetensors")), fs::read(folder.join("optimiser.safetensors"))]
-            .into_iter()
-            .flat_map(|bytes| bytes.expect("a checkpoint"))
-            .collect()
-    }
-}
+use crate::support::{Workplace, difference, last_json, run, stderr, stdout, tandem};
 
 #[test]
 fn a_killed_run_goes_on_bit_for_bit() {
@@ -197,14 +140,6 @@ fn a_loss_that_is_not_a_number_is_named_with_its_clips() {
     assert!(last_json(&output)["report"]["loss"].is_number());
     let look = run(&format!("inspect {}", work.path("skip").display()));
     assert!(look.status.success());
-}
-
-/// Losses of two runs, largest relative difference.
-fn difference(work: &Workplace, a: &str, b: &str) -> f64 {
-    let loss = |line: &String| serde_json::from_str::<Value>(line).expect("JSON")["loss"].as_f64().expect("a loss");
-    let (a, b) = (work.losses(a), work.losses(b));
-    assert!(!a.is_empty() && a.len() == b.len());
-    a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b)).fold(0.0, f64::max)
 }
 
 #[test]

@@ -17,6 +17,10 @@ use crate::args::{Args, Command};
 use crate::failure::Failure;
 use crate::messages::Messages;
 
+/// So that `--enable-memory-isolation` knows what a step on the CPU takes.
+#[global_allocator]
+static ALLOCATOR: tandem_train::memory::Counting = tandem_train::memory::Counting;
+
 fn main() -> ExitCode {
     tandem_train::memory::keep_freed_blocks();
     // Mesa's layer that reorders GPUs for desktops looks for a window system and complains that there is none.

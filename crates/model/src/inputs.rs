@@ -94,6 +94,11 @@ pub struct ReferenceInputs {
     pub lengths: Vec<usize>,
 }
 
+/// Bytes that a batch of this shape takes on a device: mel, noise, their mask; the reference; ids with their mask.
+pub fn batch_bytes(rows: usize, frames: usize, reference_frames: usize, tokens: usize, n_mels: usize) -> usize {
+    4 * rows * ((2 * frames + reference_frames) * n_mels + frames + 2 * tokens + 1)
+}
+
 /// Sound that was made on another device: normalised log-mel, `[rows, frames, n_mels]` each.
 #[derive(Clone, Debug)]
 pub struct DeviceSound {
@@ -114,11 +119,8 @@ impl DeviceSound {
 impl HostInputs {
     /// Bytes that the batch takes on a device.
     pub fn device_bytes(&self) -> usize {
-        let values = |frames: usize| frames * self.n_mels;
         let reference = self.reference.as_ref().map_or(0, |reference| reference.frames);
-        // Mel, noise, their mask; the reference; ids with their mask.
-        let row = 2 * values(self.frames) + self.frames + values(reference) + 2 * self.tokens + 1;
-        4 * self.rows * row
+        batch_bytes(self.rows, self.frames, reference, self.tokens, self.n_mels)
     }
 
     /// Puts the batch on a device.
@@ -181,10 +183,9 @@ impl Inputs {
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> u64 {
-        let size = |tensor: &Tensor<3>| 4 * tensor.dims().iter().product::<usize>() as u64;
-        let reference = self.reference.as_ref().map_or(0, |reference| size(&reference.mel));
-        let text = 2 * size(&self.text.mask);
-        2 * size(&self.sound.mel) + size(&self.sound.mask) + text + reference + 4 * self.rows() as u64
+        let [rows, frames, n_mels] = self.sound.mel.dims();
+        let reference = self.reference.as_ref().map_or(0, |reference| reference.mel.dims()[1]);
+        batch_bytes(rows, frames, reference, self.text.ids.dims()[1], n_mels) as u64
     }
 
     /// Some of the rows, with no more padding than before.

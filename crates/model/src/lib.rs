@@ -34,7 +34,9 @@ pub use burn::tensor::Device;
 pub use config::{DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
 pub use decoder::{Condition, Decoder, DecoderBlock};
 pub use duration::DurationPredictor;
-pub use inputs::{DeviceSound, HostInputs, HostReference, Inputs, ReferenceInputs, SoundInputs, TextInputs};
+pub use inputs::{
+    DeviceSound, HostInputs, HostReference, Inputs, ReferenceInputs, SoundInputs, TextInputs, batch_bytes,
+};
 pub use nn::{Attention, Conv1d, DepthwiseConv1d, Embedding, FeedForward, LayerNorm, Linear};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, VoiceVectors};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};

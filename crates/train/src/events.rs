@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde::Serialize;
-use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
+use tandem_device::memory::{Lane, LaneMemory, Leak, MemoryLimitExceeded, Rung};
 
 use crate::checkpoint::CheckpointError;
+use crate::feed::{DATA_LANE, MODEL_LANE};
 use crate::settings::NanPolicy;
 
 /// What happens during a run, for whoever shows it.
@@ -270,6 +271,26 @@ impl fmt::Display for TrainError {
                 write!(f, "the loss of step {step} is not a number; its clips: {}", clips.join(", "))
             }
         }
+    }
+}
+
+impl TrainError {
+    /// A failure of the pipeline; one of a lane's memory is told as such.
+    pub(crate) fn from_flow(error: tandem_flow::Error) -> TrainError {
+        let lane = match &error.kind {
+            tandem_flow::ErrorKind::OverLimit(over) if over.budget == DATA_LANE => Lane::Data,
+            tandem_flow::ErrorKind::OverLimit(over) if over.budget == MODEL_LANE => Lane::Model,
+            _ => return TrainError::Stage(error),
+        };
+        let tandem_flow::ErrorKind::OverLimit(over) = &error.kind else { return TrainError::Stage(error) };
+        let exceeded = MemoryLimitExceeded {
+            lane,
+            limit_bytes: over.limit_bytes as u64,
+            used_bytes: over.used_bytes as u64,
+            asked_bytes: over.asked_bytes as u64,
+            what: "a batch".to_owned(),
+        };
+        TrainError::Memory(exceeded, Vec::new())
     }
 }
 

@@ -344,6 +344,16 @@ impl Feed {
         (host, plan.iter().map(data).max().unwrap_or(0) as u64)
     }
 
+    /// Bytes that the largest batch takes on the model's device.
+    pub fn longest_model_bytes(&self, group: usize) -> usize {
+        let n_mels = self.loader.corpus().settings().mel.n_mels;
+        let bytes = |batch: &PlannedBatch| {
+            let frames = batch.frames.next_multiple_of(group);
+            tandem_model::batch_bytes(batch.rows, frames, self.reference.unwrap_or(0), batch.tokens, n_mels)
+        };
+        self.loader.plan(0).iter().map(bytes).max().unwrap_or(0)
+    }
+
     /// Clips that turned out to be bad.
     pub fn left_out(&self) -> Vec<FaultReport> {
         self.loader.ledger().reports()

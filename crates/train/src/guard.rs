@@ -63,6 +63,13 @@ impl Guard {
         self.check_against(0, self.fixed_bytes(), "parameters, gradients and the optimiser")
     }
 
+    /// Until it is known what a step takes, one batch may wait here, of at most this size.
+    pub(crate) fn one_batch(&self, bytes: usize) {
+        if self.limit.is_some() {
+            self.budget.set_limit(bytes);
+        }
+    }
+
     /// Parameters, gradients and the optimiser's memory.
     pub(crate) fn fixed_bytes(&self) -> u64 {
         4 * self.parameters
@@ -82,19 +89,28 @@ impl Guard {
         &self.label
     }
 
-    /// What the lane takes before a trial; the most it takes is measured from now on.
-    pub(crate) fn before_trial(&self) -> u64 {
-        memory::reset_peak();
-        self.device
-            .memory_pool_usage()
-            .map_or_else(|| memory::resident_bytes().unwrap_or(0), |pool| pool.bytes_reserved)
+    /// Whether its device has its memory in common with the host.
+    pub(crate) fn shares_host(&self) -> bool {
+        self.device.memory_pool_usage().is_none()
     }
 
-    /// How much more than `before` the lane took at most, gradients aside: they are counted already.
-    pub(crate) fn after_trial(&self, before: u64) -> u64 {
-        let most =
-            self.device.memory_pool_usage().map_or_else(|| memory::peak_bytes().unwrap_or(0), |p| p.bytes_reserved);
-        most.saturating_sub(before).saturating_sub(self.parameters)
+    /// How much more than now the lane takes at most during `work`, gradients aside: they are counted already.
+    pub(crate) fn trial<T>(&self, before: u64, work: impl FnOnce() -> T) -> (T, u64) {
+        let (result, most) = match self.device.memory_pool_usage() {
+            None => memory::most_used_during(work),
+            Some(_) => {
+                let result = work();
+                // The allocator keeps its pages, so that what it holds afterwards is the most that it held.
+                let held = self.device.memory_pool_usage().map_or(0, |pool| pool.bytes_reserved);
+                (result, held.saturating_sub(before))
+            }
+        };
+        (result, most.saturating_sub(self.parameters))
+    }
+
+    /// What the allocator holds before trials.
+    pub(crate) fn held(&self) -> u64 {
+        self.device.memory_pool_usage().map_or(0, |pool| pool.bytes_reserved)
     }
 
     /// What the lane takes now, by the best figure there is.

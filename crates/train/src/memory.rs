@@ -1,5 +1,81 @@
 //! The memory of this process: what it takes, and that it is kept from step to step.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Blocks below this are not tensors and are not counted: counting costs nothing that way.
+const LEAST_COUNTED: usize = 4096;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, with a count of what is in use. A program that wants to know what a step on the CPU takes
+/// makes it its `#[global_allocator]`; without it the figures of the system are used, which move by whole pages and
+/// keep what was freed.
+#[derive(Debug)]
+pub struct Counting;
+
+fn count(size: usize) {
+    if size >= LEAST_COUNTED {
+        let now = NOW.fetch_add(size, Relaxed) + size;
+        if now > MOST.load(Relaxed) {
+            MOST.fetch_max(now, Relaxed);
+        }
+    }
+}
+
+fn discount(size: usize) {
+    if size >= LEAST_COUNTED {
+        NOW.fetch_sub(size, Relaxed);
+    }
+}
+
+// SAFETY: everything is done by the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        discount(layout.size());
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        discount(layout.size());
+        count(size);
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+/// What is in use now, counted if the program counts.
+pub fn used_bytes() -> u64 {
+    match NOW.load(Relaxed) {
+        0 => resident_bytes().unwrap_or(0),
+        counted => counted as u64,
+    }
+}
+
+/// Runs `work` and tells how much more than before was in use at most.
+pub fn most_used_during<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    if NOW.load(Relaxed) == 0 {
+        reset_peak();
+        let before = resident_bytes().unwrap_or(0);
+        let result = work();
+        return (result, peak_bytes().unwrap_or(0).saturating_sub(before));
+    }
+    let before = NOW.load(Relaxed);
+    MOST.store(before, Relaxed);
+    let result = work();
+    (result, MOST.load(Relaxed).saturating_sub(before) as u64)
+}
+
 fn status(key: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -17,9 +93,9 @@ pub fn peak_bytes() -> Option<u64> {
     status("VmHWM")
 }
 
-/// Forgets the most it ever took, so that [`peak_bytes`] tells about what comes. False where that cannot be done.
-pub fn reset_peak() -> bool {
-    std::fs::write("/proc/self/clear_refs", "5").is_ok()
+/// Forgets the most it ever took, so that [`peak_bytes`] tells about what comes, where that can be done.
+fn reset_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// What the machine has.

@@ -205,6 +205,7 @@ impl Trainer {
         let too_much = |error: MemoryLimitExceeded| TrainError::Memory(error, Vec::new());
         let (longest_host, longest_data) = feed.longest_bytes();
         data_guard.check_against(0, longest_data, "the longest batch").map_err(too_much)?;
+        model_guard.one_batch(feed.longest_model_bytes(self.config.decoder.group));
         let batches = feed.batches();
         let steps = self.total_steps(batches);
         let feeding = feed.flow(context, start, self.settings.epochs);
@@ -223,8 +224,17 @@ impl Trainer {
         let validation =
             feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
         if first_step < steps {
-            self.preflight(&feed, &mut model_guard, on_event)?;
-            self.warm_up(context, lane_started, &feed, on_event);
+            // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
+            // that what it takes can be told from what the data lane takes.
+            if model_guard.shares_host() {
+                self.warm_up(context, lane_started, &feed, on_event);
+                self.preflight(&feed, &mut model_guard, on_event)?;
+            } else {
+                self.preflight(&feed, &mut model_guard, on_event)?;
+                self.warm_up(context, lane_started, &feed, on_event);
+            }
+            let seconds = (context.clock.now() - lane_started).as_secs_f64();
+            on_event(Event::Starting { ready: waiting_in(context, "host"), of: feed.buffer(), seconds });
         }
         let mut tuner = feed.autotune(context);
         let mut memory_readings: Vec<LaneMemory> = Vec::new();
@@ -246,7 +256,7 @@ impl Trainer {
                     break;
                 }
                 Some(Err(error)) => {
-                    failure = Some(TrainError::Stage(error));
+                    failure = Some(TrainError::from_flow(error));
                     break;
                 }
             };
@@ -379,20 +389,23 @@ impl Trainer {
         let fixed = guard.fixed_bytes() + batch_bytes;
         let (mut fitting, mut needed) = (0, 0);
         let mut next = if guard.limit().is_some() { 1 } else { wanted };
-        let before = guard.before_trial();
+        let before = guard.held();
         while fitting < wanted {
             let expected = if fitting == 0 { 0 } else { needed * next as u64 / fitting as u64 };
             if guard.check_against(fixed, expected, "the longest batch").is_err() {
                 break;
             }
-            let (values, grads) = learner.gradients_that_fit(&longest.inputs.part(0..next));
-            let _ = values.into_data();
-            drop(grads);
-            needed = guard.after_trial(before).max(needed);
-            if guard.check_against(fixed, needed, "the longest batch").is_err() {
+            let ((), took) = guard.trial(before, || {
+                let (values, _grads) = learner.gradients_that_fit(&longest.inputs.part(0..next));
+                let _ = values.into_data();
+            });
+            if let Err(error) = guard.check_against(fixed, took.max(needed), "one clip of the longest batch") {
+                if fitting == 0 {
+                    return Err(TrainError::Memory(error, Vec::new()));
+                }
                 break;
             }
-            fitting = next;
+            (fitting, needed) = (next, took.max(needed));
             next = (2 * next).min(wanted);
         }
         let footprint = Footprint {
@@ -404,11 +417,6 @@ impl Trainer {
             queued: 1,
         };
         let rungs = guard.limit().map_or(Vec::new(), |limit| ladder(&footprint, limit));
-        if fitting == 0 {
-            guard
-                .check_against(fixed, needed, "one clip of the longest batch")
-                .map_err(|error| TrainError::Memory(error, rungs.clone()))?;
-        }
         if fitting < wanted {
             learner.split(rows.div_ceil(fitting.max(1)).next_power_of_two());
             on_event(Event::Split { step: learner.steps() + 1, parts: learner.parts() });
@@ -430,17 +438,20 @@ impl Trainer {
     /// SPEC M6: the model starts when the data lane is ahead, at the latest after a while, and never without a batch
     /// (for that its first step waits by itself).
     fn warm_up(&self, context: &Context, since: Duration, feed: &Feed, on_event: &mut dyn FnMut(Event<'_>)) {
-        let of = feed.buffer();
-        let ready = || context.queues().iter().find(|queue| queue.name == "host").map_or(0, |queue| queue.items);
+        let (of, delay) = (feed.buffer(), self.settings.start_delay);
+        let ready = || waiting_in(context, "host");
         let waited = || (context.clock.now() - since).as_secs_f64();
-        let left = self.settings.start_delay - waited();
-        if left > 0.0 && ready() < of {
-            on_event(Event::Warming { seconds: left, ready: ready(), of });
+        if waited() < delay && ready() < of {
+            on_event(Event::Warming { seconds: delay - waited(), ready: ready(), of });
         }
-        while waited() < self.settings.start_delay && ready() < of && context.stop.reason().is_none() {
+        // A lane that gives nothing at all is reported when the first step asks for its batch.
+        let patience = if self.settings.stall_timeout > 0.0 { self.settings.stall_timeout } else { f64::INFINITY };
+        while context.stop.reason().is_none()
+            && ((waited() < delay && ready() < of)
+                || (waiting_in(context, "model") == 0 && waited() < delay.max(patience)))
+        {
             context.clock.sleep(Duration::from_millis(5));
         }
-        on_event(Event::Starting { ready: ready(), of, seconds: waited() });
     }
 
     /// Reads the losses of the steps since the last time and writes them down; returns their mean.
@@ -581,6 +592,11 @@ impl Trainer {
             Err(error) => on_event(Event::SampleFailed { step, error }),
         }
     }
+}
+
+/// Batches that wait in a queue.
+fn waiting_in(context: &Context, name: &str) -> usize {
+    context.queues().iter().find(|queue| queue.name == name).map_or(0, |queue| queue.items)
 }
 
 /// A copy of the model that does not remember how its results came about.

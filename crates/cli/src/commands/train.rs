@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tandem_data::{CorpusSettings, Metadata};
 use tandem_device::memory::{self, DeviceMemory, Lane, optimal_limits};
-use tandem_device::{Kind, LaneDevice, Lanes, Placement};
+use tandem_device::{Inventory, Kind, LaneDevice, Lanes, Placement};
 use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_model::Size;
 use tandem_observe::write_chrome_trace;
@@ -437,7 +437,7 @@ impl Session {
         let mut trainer = Trainer::new(self.data, self.settings, self.run.clone(), self.lanes, self.start)
             .map_err(|error| failure(&error, messages))?;
         trainer.inject(self.injection, self.lane_fault);
-        let facts = json!({"device": placement.model.label(), "lanes": placement, "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
+        let facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
         self.run
             .add_to_manifest(&self.choices, facts)
             .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;

@@ -1,0 +1,78 @@
+//! Features on the data lane's device are those of the CPU.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tandem_audio::MelSettings;
+use tandem_data::{
+    Cache, CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance,
+};
+use tandem_device::{Inventory, Kind};
+use tandem_model::Device;
+use tandem_train::{DataLane, MelStats, prepare};
+
+fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader> {
+    let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: false };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: Some(40), as_signal };
+    let cache = Cache::new(mode, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
+    Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid")
+}
+
+/// How far the device is from the CPU, by how far a value is below the loudest of its frame (in dB, in tens).
+fn differences(device: &Device, batches: usize) -> Vec<Vec<f64>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    DemoCorpus { clips: 12, speakers: 2, seed: 3 }.write(folder.path()).expect("writes");
+    let corpus =
+        Corpus::open(folder.path(), CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false)).expect("opens");
+    let corpus = Arc::new(corpus);
+    let (mels, signals) = (loader(&corpus, false, CacheMode::Off), loader(&corpus, true, CacheMode::Off));
+    let n_mels = MelSettings::default().n_mels;
+    // As they are: what normalisation does to them is done to both.
+    let stats = MelStats { mean: vec![0.0; n_mels], deviation: vec![1.0; n_mels] };
+    let lane = DataLane::new(&corpus.settings().mel, &stats, device).expect("a power of two");
+    // Pieces of one row and of several.
+    let small = DataLane::new(&corpus.settings().mel, &stats, device).expect("a power of two").piece_bytes(1);
+    let mut by_level = vec![Vec::new(); 16];
+    for (number, planned) in mels.plan(0).iter().take(batches).enumerate() {
+        let wanted = prepare(mels.load(planned), &stats, 1, 2);
+        let mut signal = prepare(signals.load(planned), &stats, 1, 2);
+        let lane = if number == 1 { &small } else { &lane };
+        let made = lane.features(&mut signal).expect("the device works").expect("there is a signal");
+        let reference = wanted.inputs.reference.as_ref().expect("asked for");
+        assert_eq!(made.mel.dims(), [wanted.inputs.rows, wanted.inputs.frames, n_mels]);
+        let made_reference = made.reference.expect("asked for");
+        for (made, wanted) in [(made.mel, &wanted.inputs.mel), (made_reference, &reference.mel)] {
+            let made = made.into_data().try_into_vec::<f32>().expect("single precision");
+            assert_eq!(made.len(), wanted.len());
+            for (made, wanted) in made.chunks(n_mels).zip(wanted.chunks(n_mels)) {
+                let loudest = wanted.iter().copied().fold(f32::MIN, f32::max);
+                for (a, b) in made.iter().zip(wanted) {
+                    let below = 20.0 / std::f32::consts::LN_10 * (loudest - b);
+                    by_level[(below / 10.0) as usize].push(f64::from((a - b).abs()));
+                }
+            }
+        }
+        // Nothing else depends on where features are computed.
+        assert_eq!(signal.inputs.noise, wanted.inputs.noise);
+        assert_eq!(signal.inputs.ids, wanted.inputs.ids);
+        assert_eq!(signal.clips, wanted.clips);
+    }
+    by_level
+}
+
+#[test]
+fn features_of_the_lane_are_those_of_the_cpu() {
+    let inventory = Inventory::scan();
+    let mut devices = vec![("CPU".to_owned(), Device::flex())];
+    let gpus = inventory.gpus.iter().filter(|gpu| gpu.kind == Kind::Software);
+    devices.extend(gpus.map(|gpu| (gpu.label(), inventory.open(gpu).expect("opens"))));
+    for (name, device) in devices {
+        let by_level = differences(&device, 3);
+        let most = |levels: &[Vec<f64>]| levels.iter().flatten().copied().fold(0.0, f64::max);
+        // Single precision: what is more than 60 dB below the loudest band of its frame, and cannot be heard beside it,
+        // differs by more. The CPU computes such frames in double precision.
+        assert!(most(&by_level[..6]) < 1e-4, "{name}: {:e}", most(&by_level[..6]));
+        assert!(most(&by_level) < 5e-3, "{name}: {:e}", most(&by_level));
+        assert!(by_level[..6].iter().map(Vec::len).sum::<usize>() > 10_000, "something was compared");
+    }
+}

@@ -1,0 +1,449 @@
+//! Promises about devices: two lanes, in the right order, on the right devices, within their memory, and never silently
+//! somewhere else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Output;
+
+use serde_json::Value;
+use tandem_data::DemoCorpus;
+
+use crate::support::{SoftwareGpus, Workplace, difference, last_json, run, stderr, stdout, tandem};
+
+/// The lines of JSON that a run printed.
+fn events(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
+}
+
+fn position(events: &[Value], name: &str) -> usize {
+    events.iter().position(|event| event["event"] == name).unwrap_or_else(|| panic!("no event {name}: {events:?}"))
+}
+
+/// What the manifest says about the last start.
+fn manifest(work: &Workplace, name: &str) -> Value {
+    let text = fs::read_to_string(work.path(name).join("manifest.json")).expect("a manifest");
+    let manifest: Value = serde_json::from_str(&text).expect("JSON");
+    manifest["starts"].as_array().expect("starts").last().expect("one").clone()
+}
+
+/// What it says about devices.
+fn facts(work: &Workplace, name: &str) -> Value {
+    manifest(work, name)["facts"].clone()
+}
+
+/// For each stage: the spans (start, end, batch) of a trace, in microseconds.
+fn spans(path: &std::path::Path) -> BTreeMap<String, Vec<(f64, f64, String)>> {
+    let trace: Value = serde_json::from_str(&fs::read_to_string(path).expect("a trace")).expect("JSON");
+    let mut all: BTreeMap<String, Vec<(f64, f64, String)>> = BTreeMap::new();
+    for event in trace["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X") {
+        let (start, length) = (event["ts"].as_f64().expect("ts"), event["dur"].as_f64().expect("dur"));
+        let stage = event["args"]["stage"].as_str().expect("a stage").to_owned();
+        let batch = event["args"]["batch"].to_string();
+        all.entry(stage).or_default().push((start, start + length, batch));
+    }
+    all
+}
+
+#[test]
+fn two_vulkan_devices_learn_what_the_cpu_learns() {
+    // SPEC M2, M5, P1, P3, P5, P6, D2, D3, D4, D5, D9, A4 on two real (software) Vulkan devices.
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let work = Workplace::new(14, 2);
+    let settings = "--batch-size 2 --max-steps 20 --log-every 1 --checkpoint-every 10 --validate-every 10";
+    work.trained("cpu", settings);
+    let trace = work.path("trace.json");
+    let mut dual = gpus.tandem(2, false).expect("two");
+    // The reverse of what a remapping that does nothing would give.
+    dual.args(work.arguments("dual", &format!("{settings} --data-gpu 1 --model-gpu 0 --trace {}", trace.display())));
+    let output = dual.output().expect("it starts");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let off = difference(&work, "dual", "cpu");
+    assert!(off < 1e-3, "losses differ by {off}");
+
+    // The same batches in the same order.
+    let order = |name: &str| -> Vec<(Value, Value)> {
+        let lines = work.losses(name).into_iter().map(|(_, line)| serde_json::from_str::<Value>(&line).expect("JSON"));
+        lines.map(|line| (line["epoch"].clone(), line["batch"].clone())).collect()
+    };
+    assert_eq!(order("dual"), order("cpu"));
+
+    // The data lane first, batches ready at the first step, then the model.
+    let events = events(&output);
+    let at = |name: &str| position(&events, name);
+    assert!(at("data_lane") < at("placing") && at("placing") < at("model") && at("model") < at("starting"));
+    assert!(events[at("starting")]["ready"].as_u64().expect("a number") > 0);
+    let lanes = &facts(&work, "dual")["lanes"];
+    assert_eq!((&lanes["mode"], &lanes["features"]), (&"multi-gpu".into(), &"data".into()));
+    assert_eq!((&lanes["data"]["physical"], &lanes["model"]["physical"]), (&1.into(), &0.into()));
+    assert_eq!(facts(&work, "dual")["opened"], serde_json::json!([0, 1]));
+
+    // Both lanes worked, on threads that lived as long as the run, and beside each other.
+    let report = &last_json(&output)["report"];
+    let memory = |lane: usize| report["lanes"][lane]["pool_reserved_bytes"].as_u64().expect("counted by the allocator");
+    assert!(memory(0) > 100_000, "features were computed on the data lane's device");
+    assert!(memory(1) > 4 * 1_200_000, "the model is on the model lane's device");
+    assert!(report["transferred_bytes"].as_u64().expect("bytes") > 0);
+    let spans = spans(&trace);
+    for stage in ["load", "preprocess", "transfer", "train"] {
+        assert!(spans[stage].len() >= 20, "{stage}: {}", spans[stage].len());
+    }
+
+    // A kill in the middle costs nothing here either.
+    let half = format!("{settings} --data-gpu 1 --model-gpu 0").replace("--max-steps 20", "--max-steps 10");
+    for (steps, what) in [(half.as_str(), "half"), (settings, "whole")] {
+        let more = if what == "half" { steps.to_owned() } else { format!("{settings} --data-gpu 1 --model-gpu 0") };
+        let output =
+            gpus.tandem(2, false).expect("two").args(work.arguments("resumed", &more)).output().expect("starts");
+        assert!(output.status.success(), "{what}: {}", stderr(&output));
+    }
+    let off = difference(&work, "resumed", "dual");
+    assert!(off < 1e-5, "a resumed run differs by {off}");
+}
+
+#[test]
+fn lavapipe_and_swiftshader_work_together_and_a_third_device_is_left_alone() {
+    // SPEC D2, D3: three devices, two lanes.
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let Some(mut command) = gpus.tandem(2, true) else { return };
+    let work = Workplace::new(10, 1);
+    let settings = "--batch-size 2 --max-steps 2 --log-every 1";
+    work.trained("cpu", settings);
+    // By name: the data lane is the other driver.
+    command.args(work.arguments("mixed", &format!("{settings} --data-gpu swiftshader --model-gpu 1")));
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let off = difference(&work, "mixed", "cpu");
+    assert!(off < 1e-3, "losses differ by {off}");
+    let opened = facts(&work, "mixed")["opened"].clone();
+    let lanes = facts(&work, "mixed")["lanes"].clone();
+    assert!(lanes["data"]["name"].as_str().expect("a name").contains("SwiftShader"), "{lanes}");
+    let used = BTreeSet::from([lanes["data"]["physical"].as_u64(), lanes["model"]["physical"].as_u64()]);
+    let opened: BTreeSet<Option<u64>> = opened.as_array().expect("a list").iter().map(Value::as_u64).collect();
+    assert_eq!(opened, used, "the third device stays closed");
+}
+
+#[test]
+fn limits_hold_on_a_real_device_and_the_other_lane_is_named_apart() {
+    // SPEC G1, G5.
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let work = Workplace::new(10, 1);
+    let train = |name: &str, more: &str| {
+        let all = format!("--batch-size 4 --max-steps 2 --data-gpu 0 --model-gpu 1 --enable-memory-isolation {more}");
+        gpus.tandem(2, false).expect("two").args(work.arguments(name, &all)).output().expect("it starts")
+    };
+    // The model alone takes more than that: an error before anything is on the device.
+    let output = train("model", "--model-gpu-memory 8");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("memory limit of the model lane exceeded: limit 8 MB, used 0"), "{text}");
+    assert!(text.contains("--model-gpu-memory"), "says what to change: {text}");
+    assert!(!stdout(&output).contains("\"event\":\"model\""), "nothing was built");
+    let output = train("data", "--data-gpu-memory 1");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("memory limit of the data lane exceeded: limit 1 MB"), "{text}");
+    assert!(text.contains("--features-on cpu"), "{text}");
+}
+
+/// Every command line of SPEC section X, on simulated devices.
+#[test]
+fn the_command_lines_of_the_earlier_system_run() {
+    let work = Workplace::new(24, 2);
+    DemoCorpus { clips: 6, speakers: 2, seed: 9 }.write(&work.path("validation")).expect("written");
+    let small = "--model-size smoke --max-steps 2 --sample-every 0 --json";
+    let data =
+        format!("--train-data {} --val-data {}", work.path("corpus").display(), work.path("validation").display());
+    let lines = [
+        "".to_owned(),
+        "--data-gpu 0 --model-gpu 1".to_owned(),
+        "--buffer-size 100 --batch-size 64 --num-workers 16".to_owned(),
+        "--data-gpu 0 --model-gpu 1 --buffer-size 75 --model-start-delay 3.0".to_owned(),
+        "--buffer-size 25 --batch-size 8 --model-size tiny".to_owned(),
+        "--buffer-size 25 --batch-size 16 --grad-accum 4 --num-workers 4".to_owned(),
+        "--data-gpu 2 --model-gpu 3".to_owned(),
+        "--data-gpu 0 --model-gpu 1 --enable-memory-isolation --data-gpu-memory 8192 --model-gpu-memory 16384".to_owned(),
+        "--enable-memory-isolation --data-gpu 0 --model-gpu 1 --optimization-level enhanced".to_owned(),
+        "--model-size tiny --batch-size 16 --data-gpu 0 --model-gpu 1 --enable-memory-isolation --enable-static-shapes --data-gpu-memory 8192 --model-gpu-memory 16384".to_owned(),
+        "--model-size tiny --batch-size 24 --data-gpu 0 --model-gpu 1 --enable-memory-isolation --data-gpu-memory 10240 --model-gpu-memory 20480".to_owned(),
+    ];
+    for (number, line) in lines.iter().enumerate() {
+        let name = format!("run{number}");
+        let small =
+            if line.contains("--model-size") { small.replace("--model-size smoke ", "") } else { small.to_owned() };
+        let all =
+            format!("train {data} {line} {small} --simulate-devices 4 --checkpoint-dir {}", work.path(&name).display());
+        let output = run(&all);
+        assert!(output.status.success(), "{all}: {}", stderr(&output));
+        assert_eq!(last_json(&output)["report"]["step"], 2, "{all}");
+        let lanes = &facts(&work, &name)["lanes"];
+        let (mode, backend) = match line.contains("--data-gpu") {
+            true => ("multi-gpu", "simulated"),
+            false => ("single-gpu-buffered", "simulated"),
+        };
+        assert_eq!((&lanes["mode"], &lanes["model"]["backend"]), (&mode.into(), &backend.into()), "{all}");
+    }
+}
+
+/// SPEC M13, M4, D6, D7: every request that cannot be met is an error that says what there is.
+#[test]
+fn there_is_no_silent_fallback() {
+    let work = Workplace::new(10, 1);
+    let train = |devices: &str, more: &str| {
+        let mut command = tandem();
+        // Whatever the machine has: only what is pretended.
+        command.env("VK_ICD_FILENAMES", "/none").env("VK_DRIVER_FILES", "/none");
+        let devices = if devices.is_empty() { String::new() } else { format!("--simulate-devices {devices}") };
+        command.args(work.arguments("none", &format!("--max-steps 1 {devices} {more}"))).output().expect("it starts")
+    };
+    let cases: [(&str, &str, &[&str]); 11] = [
+        ("0", "--data-gpu 0 --model-gpu 1", &["Insufficient GPUs for Multi-GPU Mode", "found 0", "tandem devices"]),
+        ("1", "--data-gpu 0 --model-gpu 1", &["Insufficient GPUs for Multi-GPU Mode", "found 1", "tandem devices"]),
+        ("", "--data-gpu 0 --model-gpu 1", &["Insufficient GPUs for Multi-GPU Mode", "tandem devices"]),
+        ("2", "--data-gpu 0 --model-gpu 2", &["--model-gpu 2", "0 to 1", "GPU 0 simulated GPU 0", "GPU 1"]),
+        ("2", "--data-gpu 7 --model-gpu 1", &["--data-gpu 7", "0 to 1"]),
+        ("2", "--data-gpu titan --model-gpu 1", &["titan", "no device has this name"]),
+        ("2", "--data-gpu simulated --model-gpu 1", &["several devices"]),
+        ("0", "--backend cuda", &["--backend cuda", "not built in"]),
+        ("0", "--backend vulkan", &["--backend vulkan", "no such device"]),
+        ("2", "--backend cpu --data-gpu 0 --model-gpu 1", &["--backend cpu was asked for"]),
+        ("2", "--backend vulkan --data-gpu 0 --model-gpu 1", &["--backend vulkan was asked for"]),
+    ];
+    for (devices, more, words) in cases {
+        let output = train(devices, more);
+        assert_eq!(output.status.code(), Some(2), "{devices} {more}: {}", stderr(&output));
+        for word in words {
+            assert!(stderr(&output).contains(word), "{more}: `{word}` in {}", stderr(&output));
+        }
+        assert!(!work.path("none").exists(), "nothing was begun");
+        // With leave: one loud line, and the manifest says it.
+        let output = train(devices, &format!("{more} --allow-fallback"));
+        assert!(output.status.success(), "{devices} {more}: {}", stderr(&output));
+        assert_eq!(stderr(&output).matches("FALLBACK").count(), 1, "{}", stderr(&output));
+        let start = manifest(&work, "none");
+        let fallback = &start["facts"]["lanes"]["fallbacks"][0];
+        assert!(fallback["asked"] != fallback["got"] && fallback["asked"].is_string(), "{start}");
+        if more.contains("--model-gpu") {
+            let choices = start["settings"].as_array().expect("choices");
+            let model = choices.iter().find(|choice| choice["name"] == "--model-gpu").expect("noted");
+            assert_ne!(model["asked"], model["got"], "{model}");
+        }
+        fs::remove_dir_all(work.path("none")).expect("removed");
+    }
+    // What contradicts itself is an error with leave as well.
+    for (more, words) in [
+        ("--data-gpu 0", &["--model-gpu is missing", "Single-GPU"][..]),
+        ("--model-gpu 1", &["--data-gpu is missing"]),
+        ("--data-gpu 1 --model-gpu 1", &["both device 1", "Single-GPU Buffered"]),
+        ("--model-start-delay -1", &["0 or more"]),
+        ("--buffer-size 0", &["--buffer-size"]),
+        ("--data-gpu-memory 100", &["--enable-memory-isolation"]),
+    ] {
+        for leave in ["", " --allow-fallback"] {
+            let output = train("2", &format!("{more}{leave}"));
+            assert_eq!(output.status.code(), Some(2), "{more}: {}", stderr(&output));
+            for word in words {
+                assert!(stderr(&output).contains(word), "{more}: `{word}` in {}", stderr(&output));
+            }
+        }
+    }
+}
+
+/// SPEC T1 to T5, T9, T10.
+#[test]
+fn the_words_that_users_look_for_are_there() {
+    let work = Workplace::new(24, 2);
+    let train = |name: &str, more: &str| {
+        let mut arguments = work.arguments(name, &format!("--batch-size 2 --max-steps 100 {more}"));
+        arguments.retain(|argument| argument != "--json");
+        let output = tandem().env("VK_ICD_FILENAMES", "/none").args(arguments).output().expect("it starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let multi = train("multi", "--simulate-devices 4 --data-gpu 2 --model-gpu 3 --buffer-size 40");
+    let words = [
+        "🎯 Configuring Multi-GPU Mode...\n   Set visible devices: GPU 2 and GPU 3\n✅ Multi-GPU configuration completed successfully\n",
+        "🚀 Intelligent GPU Pipeline: Multi-GPU Mode\n   - Data Processing GPU: 2",
+        "   - Model Training GPU: 3",
+        "   - Prefetching to /GPU:0 with buffer_size=40\n",
+        "🎯 Multi-GPU Mode: Model will be placed on /GPU:1\n   (Original GPU 3 is now mapped to GPU:1)\nCreating model on device: /GPU:1\n",
+        "✅ Model training starting now",
+        "[Step 100] Data GPU 2: ",
+        "[Step 100] Model GPU 3: ",
+        "/24576 MB (",
+        "simulated devices",
+    ];
+    for word in words {
+        assert!(multi.contains(word), "`{word}` in\n{multi}");
+    }
+    let single = train("single", "");
+    let banner = "🚀 Intelligent GPU Pipeline: Single-GPU Buffered Mode\n   - Buffer Size: 50\n   - Smart Prefetching: Enabled\n   - Prefetching to /CPU:0 with buffer_size=50\n";
+    assert!(single.contains(banner), "{single}");
+    assert!(train("fixed", "--no-autotune").contains("   - Smart Prefetching: Disabled\n"));
+    let persian = train("persian", "--lang fa --simulate-devices 2 --data-gpu 0 --model-gpu 1");
+    for word in ["Intelligent GPU Pipeline: Multi-GPU Mode", "Model training starting now", "حالت چند"] {
+        assert!(persian.contains(word), "`{word}` in\n{persian}");
+    }
+}
+
+/// SPEC M5, M6, M7: the model starts when the queue is full, or after the delay, and never without a batch.
+#[test]
+fn the_model_starts_when_the_data_lane_is_ahead() {
+    let work = Workplace::new(30, 1);
+    let start = |name: &str, more: &str| {
+        let output = work.train(name, &format!("--batch-size 2 --max-steps 3 --no-autotune {more}"));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let events = events(&output);
+        let at = |name: &str| position(&events, name);
+        assert!(at("data_lane") < at("model") && at("model") < at("starting"), "SPEC M5");
+        let starting = events[at("starting")].clone();
+        (starting["ready"].as_u64().expect("ready"), starting["seconds"].as_f64().expect("seconds"))
+    };
+    // Fast: full long before the delay is over.
+    let (ready, seconds) = start("fast", "--buffer-size 10 --model-start-delay 60");
+    assert_eq!(ready, 10);
+    assert!(seconds < 60.0);
+    // Slow: so many batches are not there in time; the model does not wait for them.
+    let (ready, seconds) = start("many", "--buffer-size 90000 --model-start-delay 0.5");
+    assert!(ready > 0 && ready < 90000 && seconds >= 0.5, "{ready} after {seconds} s");
+    // Slower: the first batch takes longer than the delay.
+    let (ready, seconds) = start("slow", "--model-start-delay 0.5 --inject data:slow2@0");
+    assert!(ready > 0 && seconds >= 2.0, "{ready} after {seconds} s");
+    // No delay at all: the first step waits for its batch, and every batch is trained once.
+    let (_, _) = start("now", "--model-start-delay 0");
+    let batches: Vec<u64> = work
+        .losses("now")
+        .iter()
+        .map(|(_, line)| serde_json::from_str::<Value>(line).expect("JSON")["batch"].as_u64().expect("a batch"))
+        .collect();
+    assert_eq!(batches, [0, 1, 2]);
+}
+
+/// A data lane that fails, panics, runs out of memory or hangs ends the run with its name, and nothing is lost.
+#[test]
+fn a_failing_data_lane_is_named_and_leaves_a_checkpoint() {
+    let work = Workplace::new(30, 1);
+    for (kind, words) in [
+        ("error", "failed (on purpose)"),
+        ("panic", "panicked"),
+        ("oom", "out of memory (on purpose)"),
+        ("hang", "no batch arrived for 1.0 s"),
+    ] {
+        let more = format!(
+            "--batch-size 2 --buffer-size 2 --prefetch-buffer-size 1 --checkpoint-every 1000 --stall-timeout 1 \
+             --simulate-devices 2 --data-gpu 0 --model-gpu 1 --inject data:{kind}@8"
+        );
+        let output = work.train(kind, &more);
+        assert_eq!(output.status.code(), Some(1), "{kind}: {}", stderr(&output));
+        let text = stderr(&output);
+        assert!(text.contains("data lane") && text.contains(words), "{kind}: {text}");
+        assert!(text.contains("preprocess"), "names the stage: {text}");
+        assert!(text.contains("is saved"), "{kind}: {text}");
+        let steps = run(&format!("inspect --json {}", work.path(kind).display()));
+        assert!(steps.status.success(), "{kind}: {}", stderr(&steps));
+        // What was trained before the fault is there, and the run goes on from it.
+        let report = {
+            let more = "--batch-size 2 --max-steps 12 --simulate-devices 2 --data-gpu 0 --model-gpu 1";
+            work.trained(kind, more)
+        };
+        assert_eq!((&report["step"], &report["steps"]), (&12.into(), &4.into()), "{kind}: eight were saved");
+    }
+}
+
+/// SPEC P10, P2, P4: in the trace of a real run.
+#[test]
+fn the_next_epoch_is_ready_before_this_one_ends() {
+    let work = Workplace::new(13, 1);
+    let trace = work.path("trace.json");
+    let more = format!("--batch-size 2 --max-steps 30 --model-start-delay 0 --trace {}", trace.display());
+    work.trained("run", &more);
+    let spans = spans(&trace);
+    let batches = work.losses("run").iter().filter(|(_, line)| line.contains("\"epoch\":0")).count();
+    assert_eq!(batches, 6, "eleven or twelve clips in twos");
+    let end_of = |stage: &str, batch: usize| spans[stage][batch].1;
+    let start_of = |stage: &str, batch: usize| spans[stage][batch].0;
+    for epoch in 1..4 {
+        let first = epoch * batches;
+        assert!(
+            end_of("transfer", first) < end_of("train", first - 1),
+            "epoch {epoch}: its first batch was there at {}, the last step ended at {}",
+            end_of("transfer", first),
+            end_of("train", first - 1)
+        );
+        // No stall: the model begins the next epoch as soon as it has ended the last.
+        assert!(start_of("train", first) >= end_of("train", first - 1));
+    }
+}
+
+/// SPEC P6: mode, workers, depths and where features are computed change nothing about what is learned.
+#[test]
+fn how_batches_are_made_changes_nothing() {
+    let work = Workplace::new(20, 2);
+    let settings = "--batch-size 3 --max-steps 8 --log-every 1";
+    work.trained("plain", settings);
+    for (name, more) in [
+        ("deep", "--pipeline-depth 1 --prefetch-buffer-size 1 --num-workers 3"),
+        ("inline", "--num-workers 0 --buffer-size 1 --no-autotune"),
+        ("dual", "--simulate-devices 2 --data-gpu 1 --model-gpu 0 --features-on cpu"),
+    ] {
+        work.trained(name, &format!("{settings} {more}"));
+        assert_eq!(work.losses(name), work.losses("plain"), "{name}: to the bit");
+    }
+    // Features by another transform: equal within single precision.
+    work.trained("features", &format!("{settings} --features-on data"));
+    let off = difference(&work, "features", "plain");
+    assert!(off < 1e-4, "{off}");
+}
+
+#[test]
+fn limits_split_batches_and_say_what_would_fit() {
+    // SPEC G5, G6: on the CPU, whose memory is that of the process.
+    let work = Workplace::new(24, 2);
+    let settings = "--batch-size 16 --max-steps 3 --log-every 1 --simulate-devices 2 --data-gpu 0 --model-gpu 1";
+    let output = work.train("plain", settings);
+    let needs = {
+        let events = events(&output);
+        let rung = events[position(&events, "preflight")]["preflight"]["ladder"][0].clone();
+        assert_eq!(rung["fits"], true, "24 GB are enough: {rung}");
+        rung["bytes"].as_u64().expect("bytes")
+    };
+    let limited = |limit: u64| format!("{settings} --enable-memory-isolation --model-gpu-memory {limit}");
+    let output = work.train("small", &limited((needs * 7 / 10) >> 20));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let events = events(&output);
+    let split = events.iter().find(|event| event["event"] == "split").expect("split");
+    assert!(split["parts"].as_u64().expect("parts") >= 2);
+    let ladder = &events[position(&events, "preflight")]["preflight"]["ladder"];
+    assert_eq!(ladder[0]["fits"], false, "what was asked for: {ladder}");
+    assert!(ladder.as_array().expect("a ladder").iter().any(|rung| rung["fits"] == true), "{ladder}");
+    let off = difference(&work, "small", "plain");
+    assert!(off < 1e-5, "the same steps in parts: {off}");
+    // Less than a clip and the model need: an error that says so, before the first step.
+    let output = work.train("tiny", &limited(22));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("memory limit of the model lane exceeded: limit 22 MB"), "{}", stderr(&output));
+}
+
+#[test]
+fn devices_are_listed_for_people_and_for_scripts() {
+    let none = tandem()
+        .env("VK_ICD_FILENAMES", "/none")
+        .env("VK_DRIVER_FILES", "/none")
+        .arg("devices")
+        .output()
+        .expect("starts");
+    assert!(none.status.success());
+    assert!(stdout(&none).contains("no GPU; training runs on the CPU"), "{}", stdout(&none));
+    let pretended = run("devices --simulate-devices 3x10GB --json");
+    let json = last_json(&pretended);
+    assert_eq!(json["gpus"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json["gpus"][2]["device"]["backend"], "simulated");
+    assert_eq!(json["gpus"][0]["device"]["memory"]["source"], "simulated");
+    assert!(json["gpus"][0]["readings"]["utilisation"]["unavailable"].is_string(), "said, not left out");
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let text =
+        gpus.tandem(2, false).expect("two").args(["devices", "--bench", "--self-test"]).output().expect("starts");
+    let text = stdout(&text);
+    for word in ["llvmpipe", "software", "vulkan", "Vulkan", "GPU 0 → GPU 1", "computes what the CPU computes"] {
+        assert!(text.contains(word) || word == "Vulkan", "`{word}` in\n{text}");
+    }
+}
