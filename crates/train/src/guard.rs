@@ -22,8 +22,8 @@ pub(crate) struct Guard {
     budget: Budget,
     leak: LeakDetector,
     parameters: u64,
-    /// What a step needs beyond everything that is counted, as the longest batch showed it.
-    pub(crate) activations: u64,
+    /// What the largest step needs besides: activations and gradients, as the longest batch showed it.
+    activations: u64,
     /// What the driver tells about the device, if it is on a bus.
     probe: Option<(Probes, PciAddress, Option<u32>)>,
 }
@@ -60,7 +60,7 @@ impl Guard {
     /// The model is to live here: an error when it alone is too large. Nothing is on the device yet.
     pub(crate) fn admit_model(&mut self, parameters: usize) -> Result<(), MemoryLimitExceeded> {
         self.parameters = 4 * parameters as u64;
-        self.check_against(0, self.fixed_bytes(), "parameters, gradients and the optimiser")
+        self.check_against(0, 4 * self.parameters, "parameters, gradients and the optimiser")
     }
 
     /// Until it is known what a step takes, one batch may wait here, of at most this size.
@@ -70,16 +70,16 @@ impl Guard {
         }
     }
 
-    /// Parameters, gradients and the optimiser's memory.
-    pub(crate) fn fixed_bytes(&self) -> u64 {
-        4 * self.parameters
+    /// What is there all the time: parameters and the optimiser's memory of them.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        3 * self.parameters
     }
 
     /// What is left for batches that wait here, once the largest step is provided for.
     pub(crate) fn provide_for_steps(&mut self, activations: u64) {
         self.activations = activations;
         if let Some(limit) = self.limit {
-            let left = limit.saturating_sub(self.fixed_bytes() + activations);
+            let left = limit.saturating_sub(self.held_bytes() + activations);
             self.budget.set_limit(usize::try_from(left).unwrap_or(usize::MAX));
         }
     }
@@ -94,22 +94,20 @@ impl Guard {
         self.device.memory_pool_usage().is_none()
     }
 
-    /// How much more than now the lane takes at most during `work`, gradients aside: they are counted already.
-    pub(crate) fn trial<T>(&self, before: u64, work: impl FnOnce() -> T) -> (T, u64) {
-        let (result, most) = match self.device.memory_pool_usage() {
-            None => memory::most_used_during(work),
-            Some(_) => {
-                let result = work();
-                // The allocator keeps its pages, so that what it holds afterwards is the most that it held.
-                let held = self.device.memory_pool_usage().map_or(0, |pool| pool.bytes_reserved);
-                (result, held.saturating_sub(before))
-            }
-        };
-        (result, most.saturating_sub(self.parameters))
+    /// How much more than before the lane takes at most during `work`. Where its memory is the host's, the data lane may
+    /// be at work in it too: of two times the lesser counts.
+    pub(crate) fn trial(&self, before: u64, mut work: impl FnMut()) -> u64 {
+        if self.shares_host() {
+            let times = if self.limit.is_some() { 2 } else { 1 };
+            return (0..times).map(|_| memory::most_used_during(&mut work).1).min().unwrap_or(0);
+        }
+        work();
+        // The allocator keeps its pages, so that what it holds afterwards is the most that it held.
+        self.pool_bytes().saturating_sub(before)
     }
 
-    /// What the allocator holds before trials.
-    pub(crate) fn held(&self) -> u64 {
+    /// What the allocator holds of the device.
+    pub(crate) fn pool_bytes(&self) -> u64 {
         self.device.memory_pool_usage().map_or(0, |pool| pool.bytes_reserved)
     }
 
@@ -171,7 +169,7 @@ impl Guard {
             None => (None, None),
         };
         let optimiser = 2 * self.parameters;
-        let counted = self.budget.used_bytes() as u64 + self.fixed_bytes() + self.activations;
+        let counted = self.budget.used_bytes() as u64 + self.held_bytes() + self.activations;
         LaneMemory {
             lane: self.lane,
             device: self.label.clone(),
@@ -179,7 +177,8 @@ impl Guard {
             batches_bytes: self.budget.used_bytes() as u64,
             parameters_bytes: self.parameters,
             optimiser_bytes: optimiser,
-            gradients_bytes: self.parameters,
+            // They come and go with a step, and are among its activations.
+            gradients_bytes: 0,
             pool_in_use_bytes: pool.as_ref().map(|pool| pool.bytes_in_use),
             // Where there is no pool, the process's memory or the sum of what we know stands for it.
             pool_reserved_bytes: match &pool {

@@ -6,6 +6,7 @@
 //! | `feed.rs` | [`Data`], [`Feed`]: batches on their way to the model; read this first |
 //! | `features.rs` | [`prepare`]: normalised frames and noise; [`MelStats`] |
 //! | `lane.rs` | [`DataLane`]: features on the data lane's device |
+//! | `preflight.rs` | the longest batch before the first step |
 //! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
 //! | `step.rs` | [`Learner`]: one step |
 //! | `optimiser.rs` | [`AdamW`] on the device |
@@ -27,6 +28,7 @@ mod guard;
 mod lane;
 pub mod memory;
 mod optimiser;
+mod preflight;
 mod run;
 mod schedule;
 mod settings;

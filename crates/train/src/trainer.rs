@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tandem_device::Lanes;
-use tandem_device::memory::{Footprint, Lane, LaneMemory, MemoryLimitExceeded, ladder};
+use tandem_device::memory::{Lane, LaneMemory, MemoryLimitExceeded};
 use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
 use tandem_observe::spectrogram_png;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
-use crate::events::{Ending, Event, Preflight, Progress, Report, TrainError};
+use crate::events::{Ending, Event, Progress, Report, TrainError};
 use crate::features::{MelStats, Prepared, Ready};
 use crate::feed::{Budgets, Data, Feed, LaneFault};
 use crate::guard::Guard;
 use crate::memory;
+use crate::preflight::preflight;
 use crate::run::{Log, RunFolder};
 use crate::settings::{NanPolicy, TrainSettings, validation_queue};
 use crate::speech::Speech;
@@ -228,6 +229,9 @@ impl Trainer {
             // that what it takes can be told from what the data lane takes.
             if model_guard.shares_host() {
                 self.warm_up(context, lane_started, &feed, on_event);
+                if model_guard.limit().is_some() {
+                    wait_until_quiet(context);
+                }
                 self.preflight(&feed, &mut model_guard, on_event)?;
             } else {
                 self.preflight(&feed, &mut model_guard, on_event)?;
@@ -376,61 +380,15 @@ impl Trainer {
         feed.stage("train", move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
     }
 
-    /// SPEC G5: the longest batch first, so that too little memory shows now and not at hour nine. One row, two, four:
-    /// each tells whether twice as many would still fit, so that the device never runs out on the way.
+    /// Sees that the longest batch fits, in parts if need be.
     fn preflight(&self, feed: &Feed, guard: &mut Guard, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
-        let started = Instant::now();
         let Some(longest) = feed.longest() else { return Ok(()) };
         let mut learner = self.lock();
-        let (rows, batch_bytes) = (longest.inputs.rows(), longest.inputs.bytes());
-        let [_, frames, _] = longest.inputs.sound.mel.dims();
-        let tokens = longest.inputs.text.ids.dims()[1];
-        let wanted = rows.div_ceil(learner.parts());
-        let fixed = guard.fixed_bytes() + batch_bytes;
-        let (mut fitting, mut needed) = (0, 0);
-        let mut next = if guard.limit().is_some() { 1 } else { wanted };
-        let before = guard.held();
-        while fitting < wanted {
-            let expected = if fitting == 0 { 0 } else { needed * next as u64 / fitting as u64 };
-            if guard.check_against(fixed, expected, "the longest batch").is_err() {
-                break;
-            }
-            let ((), took) = guard.trial(before, || {
-                let (values, _grads) = learner.gradients_that_fit(&longest.inputs.part(0..next));
-                let _ = values.into_data();
-            });
-            if let Err(error) = guard.check_against(fixed, took.max(needed), "one clip of the longest batch") {
-                if fitting == 0 {
-                    return Err(TrainError::Memory(error, Vec::new()));
-                }
-                break;
-            }
-            (fitting, needed) = (next, took.max(needed));
-            next = (2 * next).min(wanted);
-        }
-        let footprint = Footprint {
-            fixed_bytes: guard.fixed_bytes(),
-            row_bytes: needed.div_ceil(fitting.max(1) as u64),
-            row_bytes_checkpointing: None,
-            batch_bytes_per_row: batch_bytes.div_ceil(rows as u64),
-            rows,
-            queued: 1,
-        };
-        let rungs = guard.limit().map_or(Vec::new(), |limit| ladder(&footprint, limit));
-        if fitting < wanted {
-            learner.split(rows.div_ceil(fitting.max(1)).next_power_of_two());
+        let parts = learner.parts();
+        let preflight = preflight(&longest, &mut learner, guard)?;
+        if learner.parts() > parts {
             on_event(Event::Split { step: learner.steps() + 1, parts: learner.parts() });
         }
-        guard.provide_for_steps(needed);
-        let preflight = Preflight {
-            rows,
-            frames,
-            tokens,
-            seconds: started.elapsed().as_secs_f64(),
-            peak_bytes: memory::peak_bytes(),
-            ladder: rungs,
-            limit_bytes: guard.limit(),
-        };
         on_event(Event::Preflight(&preflight));
         Ok(())
     }
@@ -597,6 +555,21 @@ impl Trainer {
 /// Batches that wait in a queue.
 fn waiting_in(context: &Context, name: &str) -> usize {
     context.queues().iter().find(|queue| queue.name == name).map_or(0, |queue| queue.items)
+}
+
+/// Waits until the data lane has filled its queues and rests, but not long: a slow one never does.
+fn wait_until_quiet(context: &Context) {
+    const LOOK: Duration = Duration::from_millis(40);
+    let pushed = || context.queues().iter().map(|queue| queue.pushed).sum::<u64>();
+    let mut before = pushed();
+    for _ in 0..50 {
+        context.clock.sleep(LOOK);
+        let now = pushed();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
 }
 
 /// A copy of the model that does not remember how its results came about.

@@ -1,0 +1,122 @@
+//! SPEC G5: the longest batch before the first step, so that too little memory shows now and not at hour nine. One clip,
+//! two, four: each tells whether twice as many would still fit, so that the device never runs out on the way.
+
+use std::time::Instant;
+
+use tandem_device::memory::{Footprint, ladder};
+
+use crate::events::{Preflight, TrainError};
+use crate::features::Ready;
+use crate::guard::Guard;
+use crate::memory;
+use crate::step::Learner;
+
+/// What trials of more and more clips took.
+#[derive(Debug, Default)]
+struct Trials(Vec<(usize, u64)>);
+
+impl Trials {
+    fn add(&mut self, rows: usize, bytes: u64) {
+        // More clips never take less: what looks like it is noise.
+        let before = self.most();
+        self.0.push((rows, bytes.max(before)));
+    }
+
+    /// What the largest took.
+    fn most(&self) -> u64 {
+        self.0.last().map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Clips of the largest.
+    fn rows(&self) -> usize {
+        self.0.last().map_or(0, |(rows, _)| *rows)
+    }
+
+    /// What one clip more takes, by the last two trials.
+    fn row_bytes(&self) -> u64 {
+        match self.0[..] {
+            [] => 0,
+            [(rows, bytes)] => bytes.div_ceil(rows as u64),
+            [.., (few, less), (many, more)] => (more - less).div_ceil((many - few) as u64),
+        }
+    }
+
+    /// What so many clips would take.
+    fn predict(&self, rows: usize) -> u64 {
+        self.most() + self.row_bytes() * rows.saturating_sub(self.rows()) as u64
+    }
+
+    /// What a step takes however few clips it has.
+    fn base_bytes(&self) -> u64 {
+        self.most().saturating_sub(self.row_bytes() * self.rows() as u64)
+    }
+}
+
+/// Tries the longest batch. Batches are split when less than a whole one fits; that changes nothing but speed.
+pub(crate) fn preflight(longest: &Ready, learner: &mut Learner, guard: &mut Guard) -> Result<Preflight, TrainError> {
+    let started = Instant::now();
+    let (inputs, limit) = (&longest.inputs, guard.limit());
+    let (rows, batch_bytes) = (inputs.rows(), inputs.bytes());
+    let wanted = rows.div_ceil(learner.parts());
+    let fixed = guard.held_bytes() + batch_bytes;
+    let before = guard.pool_bytes();
+    let mut trials = Trials::default();
+    let mut next = if limit.is_some() { 1 } else { wanted };
+    while trials.rows() < wanted {
+        if guard.check_against(fixed, trials.predict(next), "the longest batch").is_err() {
+            break;
+        }
+        let part = inputs.part(0..next);
+        let took = guard.trial(before, || {
+            let (values, _grads) = learner.gradients_that_fit(&part);
+            let _ = values.into_data();
+        });
+        if let Err(error) = guard.check_against(fixed, took, "one clip of the longest batch") {
+            if trials.rows() == 0 {
+                return Err(TrainError::Memory(error, Vec::new()));
+            }
+            break;
+        }
+        trials.add(next, took);
+        next = (2 * next).min(wanted);
+    }
+    let footprint = Footprint {
+        fixed_bytes: guard.held_bytes() + trials.base_bytes(),
+        row_bytes: trials.row_bytes(),
+        row_bytes_checkpointing: None,
+        batch_bytes_per_row: batch_bytes.div_ceil(rows as u64),
+        rows,
+        queued: 1,
+    };
+    if trials.rows() < wanted {
+        learner.split(rows.div_ceil(trials.rows().max(1)).next_power_of_two());
+    }
+    guard.provide_for_steps(trials.most());
+    let [_, frames, _] = inputs.sound.mel.dims();
+    Ok(Preflight {
+        rows,
+        frames,
+        tokens: inputs.text.ids.dims()[1],
+        seconds: started.elapsed().as_secs_f64(),
+        peak_bytes: memory::peak_bytes(),
+        ladder: limit.map_or(Vec::new(), |limit| ladder(&footprint, limit)),
+        limit_bytes: limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_tell_what_more_would_take() {
+        let mut trials = Trials::default();
+        assert_eq!(trials.predict(1), 0, "nothing is known yet: one clip is tried");
+        trials.add(1, 130);
+        assert_eq!(trials.predict(2), 260, "by one trial alone: in proportion");
+        trials.add(2, 160);
+        assert_eq!((trials.row_bytes(), trials.base_bytes(), trials.predict(4)), (30, 100, 220));
+        trials.add(4, 150);
+        assert_eq!((trials.row_bytes(), trials.predict(8)), (0, 160), "noise does not make memory grow back");
+    }
+}
