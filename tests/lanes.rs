@@ -162,6 +162,7 @@ fn the_command_lines_of_the_earlier_system_run() {
         "--buffer-size 25 --batch-size 16 --grad-accum 4 --num-workers 4".to_owned(),
         "--data-gpu 2 --model-gpu 3".to_owned(),
         "--data-gpu 0 --model-gpu 1 --enable-memory-isolation --data-gpu-memory 8192 --model-gpu-memory 16384".to_owned(),
+        "--enable-memory-isolation --data-gpu 0 --model-gpu 1 --mixed-precision".to_owned(),
         "--enable-memory-isolation --data-gpu 0 --model-gpu 1 --optimization-level enhanced".to_owned(),
         "--model-size tiny --batch-size 16 --data-gpu 0 --model-gpu 1 --enable-memory-isolation --enable-static-shapes --data-gpu-memory 8192 --model-gpu-memory 16384".to_owned(),
         "--model-size tiny --batch-size 24 --data-gpu 0 --model-gpu 1 --enable-memory-isolation --data-gpu-memory 10240 --model-gpu-memory 20480".to_owned(),
@@ -195,7 +196,7 @@ fn there_is_no_silent_fallback() {
         let devices = if devices.is_empty() { String::new() } else { format!("--simulate-devices {devices}") };
         command.args(work.arguments("none", &format!("--max-steps 1 {devices} {more}"))).output().expect("it starts")
     };
-    let cases: [(&str, &str, &[&str]); 11] = [
+    let cases: [(&str, &str, &[&str]); 12] = [
         ("0", "--data-gpu 0 --model-gpu 1", &["Insufficient GPUs for Multi-GPU Mode", "found 0", "tandem devices"]),
         ("1", "--data-gpu 0 --model-gpu 1", &["Insufficient GPUs for Multi-GPU Mode", "found 1", "tandem devices"]),
         ("", "--data-gpu 0 --model-gpu 1", &["Insufficient GPUs for Multi-GPU Mode", "tandem devices"]),
@@ -203,6 +204,7 @@ fn there_is_no_silent_fallback() {
         ("2", "--data-gpu 7 --model-gpu 1", &["--data-gpu 7", "0 to 1"]),
         ("2", "--data-gpu titan --model-gpu 1", &["titan", "no device has this name"]),
         ("2", "--data-gpu simulated --model-gpu 1", &["several devices"]),
+        ("0", "--mixed-precision", &["--mixed-precision: CPU", "Vulkan", "CUDA"]),
         ("0", "--backend cuda", &["--backend cuda", "not built in"]),
         ("0", "--backend vulkan", &["--backend vulkan", "no such device"]),
         ("2", "--backend cpu --data-gpu 0 --model-gpu 1", &["--backend cpu was asked for"]),
@@ -421,6 +423,42 @@ fn limits_split_batches_and_say_what_would_fit() {
     let output = work.train("tiny", &limited(22));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("memory limit of the model lane exceeded: limit 22 MB"), "{}", stderr(&output));
+}
+
+/// SPEC F12: half precision where the device has it, with single-precision weights; an error elsewhere.
+#[test]
+fn mixed_precision_learns_nearly_the_same() {
+    let work = Workplace::new(14, 2);
+    let settings = "--batch-size 2 --max-steps 6 --log-every 1 --checkpoint-every 3";
+    let simulated = "--simulate-devices 2 --data-gpu 0 --model-gpu 1";
+    work.trained("single", &format!("{settings} {simulated}"));
+    work.trained("mixed", &format!("{settings} {simulated} --mixed-precision"));
+    let off = difference(&work, "mixed", "single");
+    assert!(off > 1e-6, "half precision was used: {off}");
+    assert!(off < 2e-2, "and is near: {off}");
+    // Goes on exactly, the loss scale with it; weights are kept in single precision.
+    work.trained(
+        "resumed",
+        &format!("{settings} {simulated} --mixed-precision").replace("--max-steps 6", "--max-steps 3"),
+    );
+    work.trained("resumed", &format!("{settings} {simulated} --mixed-precision"));
+    assert_eq!(work.losses("resumed"), work.losses("mixed"), "to the bit");
+    assert_eq!(work.weights("mixed", 6).len(), work.weights("single", 6).len());
+
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let mut command = gpus.tandem(2, false).expect("two");
+    let vulkan = format!("{settings} --data-gpu 0 --model-gpu 1 --mixed-precision");
+    let output = command.args(work.arguments("vulkan", &vulkan)).output().expect("it starts");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let off = difference(&work, "vulkan", "mixed");
+    assert!(off < 2e-2, "the same in half precision on a real device: {off}");
+    assert!(difference(&work, "vulkan", "single") > 1e-6, "half precision was used");
+    // A device without: said, with what it is.
+    let Some(mut command) = gpus.tandem(1, true) else { return };
+    let swift = format!("{settings} --data-gpu llvmpipe --model-gpu swiftshader --mixed-precision");
+    let output = command.args(work.arguments("swift", &swift)).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("SwiftShader"), "{}", stderr(&output));
 }
 
 #[test]

@@ -75,7 +75,7 @@ doctor-overwrite = `{$path}` belongs to the corpus and is not overwritten
 sim-batch-too-large = a batch of {$batch} MB is larger than --memory-limit {$limit}
 
 direction = ltr
-train-no-mixed-precision = --mixed-precision needs a GPU back end; the CPU computes in single precision
+train-no-mixed-precision = --mixed-precision: {$device} ({$name}, {$backend}) has no 16-bit floats for it; Vulkan, Metal, DX12 and CUDA devices with 16-bit floats do
 train-set-aside = the earlier run was set aside as `{$path}`
 train-too-fast = {$count} clips have more characters than frames and are left out: {$clips}
 train-hint-last-good = --resume last-good goes on from the newest checkpoint that is whole
@@ -226,3 +226,4 @@ devices-failed = {$device}: REFUSED, {$why}
 devices-some-failed = a device does not compute what the CPU computes
 lanes-hard = hard: --enable-memory-isolation
 lanes-whole = all that the devices have
+train-overflow = step {$step}: half precision overflowed; the step was skipped, the next ones use a smaller loss scale

@@ -75,7 +75,7 @@ doctor-overwrite = `{$path}` بخشی از پیکره است و بازنویسی
 sim-batch-too-large = دسته‌ای با {$batch} مگابایت از ⁨--memory-limit {$limit}⁩ بزرگ‌تر است
 
 direction = rtl
-train-no-mixed-precision = گزینهٔ ⁨--mixed-precision⁩ به بک‌اند GPU نیاز دارد؛ CPU با دقت ساده (32 بیتی) محاسبه می‌کند
+train-no-mixed-precision = ‏--mixed-precision: {$device} ({$name}، {$backend}) عدد ۱۶ بیتی برای آن ندارد؛ دستگاه‌های Vulkan، Metal، DX12 و CUDA که عدد ۱۶ بیتی دارند می‌توانند
 train-set-aside = اجرای قبلی با نام `{$path}` بایگانی شد
 train-too-fast = در {$count} کلیپ تعداد نویسه‌ها از فریم‌ها بیشتر است و این کلیپ‌ها کنار گذاشته می‌شوند: {$clips}
 train-hint-last-good = با ⁨--resume last-good⁩ آموزش از تازه‌ترین چک‌پوینتِ سالم ادامه می‌یابد
@@ -226,3 +226,4 @@ devices-failed = {$device}: رد شد، {$why}
 devices-some-failed = دستگاهی همان را حساب نمی‌کند که CPU
 lanes-hard = سخت: --enable-memory-isolation
 lanes-whole = همهٔ حافظهٔ دستگاه‌ها
+train-overflow = گام {$step}: دقت نیمه سرریز شد؛ این گام کنار گذاشته شد و گام‌های بعد ضریب زیان کوچک‌تری دارند

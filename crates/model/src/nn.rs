@@ -6,7 +6,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use tandem_flow::Random;
 
-use crate::kernels::gelu;
+use crate::kernels::{gelu, product};
 
 /// Where initial values come from.
 #[derive(Clone, Debug)]
@@ -252,8 +252,8 @@ impl Attention {
         if let Some(rotary) = rotary {
             (query, key) = (rotary.turn(query), rotary.turn(key));
         }
-        let scores = query.matmul(key.swap_dims(2, 3)).div_scalar((channels as f64).sqrt()) + bias;
-        let mixed = activation::softmax(scores, 3).matmul(value);
+        let scores = product(query, key.swap_dims(2, 3)).div_scalar((channels as f64).sqrt()) + bias;
+        let mixed = product(activation::softmax(scores, 3), value);
         self.output.forward(mixed.swap_dims(1, 2).reshape([batch, time, width]))
     }
 }

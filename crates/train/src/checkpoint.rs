@@ -53,6 +53,9 @@ pub struct State {
     pub best: Option<(f32, u64)>,
     /// Validations since then.
     pub stale: u64,
+    /// Factor of the loss in half precision, and good steps since it changed.
+    #[serde(default)]
+    pub loss_scale: Option<[f32; 2]>,
     /// Parts that batches go through the device in; more than asked for when its memory was too small.
     pub parts: usize,
     /// How the run was set up.

@@ -121,6 +121,11 @@ pub enum Event<'a> {
         /// What is done about it.
         policy: NanPolicy,
     },
+    /// A step in half precision overflowed and was skipped.
+    Overflow {
+        /// The step.
+        step: u64,
+    },
     /// Batches are split from now on, because the device's memory is too small.
     Split {
         /// From this step on.

@@ -10,6 +10,7 @@
 //! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
 //! | `step.rs` | [`Learner`]: one step |
 //! | `optimiser.rs` | [`AdamW`] on the device |
+//! | `scale.rs` | [`LossScale`]: half precision without overflow |
 //! | `schedule.rs` | [`LearningRate`]: a pure function of the step |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
 //! | `events.rs` | [`Event`], [`Report`]: what a run tells about itself |
@@ -30,6 +31,7 @@ pub mod memory;
 mod optimiser;
 mod preflight;
 mod run;
+mod scale;
 mod schedule;
 mod settings;
 mod speech;
@@ -44,6 +46,7 @@ pub use feed::{Budgets, Data, Feed, LaneFault, validation_batches};
 pub use lane::DataLane;
 pub use optimiser::{AdamW, AdamWSettings, Grads};
 pub use run::{Choice, Log, RunFolder, read_log};
+pub use scale::LossScale;
 pub use schedule::{LearningRate, OptimizationLevel, Schedule};
 pub use settings::{CachePlace, NanPolicy, TrainSettings, device_queue};
 pub use speech::{Said, Speech, SpeechError};

@@ -61,6 +61,12 @@ impl Grads {
         (!sums.is_empty()).then(|| Tensor::cat(sums, 0).sum())
     }
 
+    /// Divides all by a factor, one value on the device.
+    pub fn divided_by(self, factor: &Tensor<1>) -> Grads {
+        let share = factor.clone().recip().reshape([1, 1]);
+        Grads(self.0.into_iter().map(|grad| grad.map(|grad| grad * share.clone())).collect())
+    }
+
     /// Where they are.
     pub fn devices(&self) -> impl Iterator<Item = Device> {
         self.0.iter().flatten().map(|grad| grad.device().inner())

@@ -58,6 +58,9 @@ pub struct TrainSettings {
     pub adam: AdamWSettings,
     /// Recomputes instead of remembering.
     pub gradient_checkpointing: bool,
+    /// Products in half precision, everything else in single precision.
+    #[serde(default)]
+    pub mixed_precision: bool,
     /// Times over the data.
     pub epochs: u64,
     /// Steps at most.
@@ -141,6 +144,7 @@ impl Default for TrainSettings {
             clip,
             adam: AdamWSettings::default(),
             gradient_checkpointing: false,
+            mixed_precision: false,
             epochs: 500,
             max_steps: None,
             workers: 2,

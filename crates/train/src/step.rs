@@ -5,12 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use tandem_flow::Cursor;
+use tandem_model::kernels::with_half_products;
 use tandem_model::weights::{self, WeightsError};
 use tandem_model::{Device, Inputs, Losses, ModelConfig, Totals, Voice};
 
 use crate::checkpoint::Checkpoint;
 use crate::features::Ready;
 use crate::optimiser::{AdamW, Grads};
+use crate::scale::LossScale;
 use crate::settings::TrainSettings;
 
 /// Faults on purpose, for tests.
@@ -31,6 +33,7 @@ pub struct Learner {
     step: u64,
     next: Cursor,
     parts: usize,
+    scale: Option<LossScale>,
     /// Faults on purpose.
     pub injection: Injection,
 }
@@ -92,6 +95,7 @@ impl StepRecord {
 impl Learner {
     /// A model that has learned nothing yet.
     pub fn new(config: &ModelConfig, settings: &TrainSettings, device: &Device) -> Learner {
+        let plain = device.clone().inner();
         let device = learning_device(device, settings);
         Learner {
             model: Some(Voice::new(config, settings.seed, &device)),
@@ -101,6 +105,7 @@ impl Learner {
             step: 0,
             next: Cursor::START,
             parts: settings.accumulate.max(1),
+            scale: settings.mixed_precision.then(|| LossScale::new(None, &plain)),
             injection: Injection::default(),
         }
     }
@@ -111,6 +116,9 @@ impl Learner {
         let model = weights::import(learner.model.take().expect("just made"), &checkpoint.weights)?;
         learner.optimiser = AdamW::import(settings.adam, &model, &checkpoint.optimiser, &device.clone().inner())?;
         learner.model = Some(model);
+        if let Some(scale) = &mut learner.scale {
+            *scale = LossScale::new(checkpoint.state.loss_scale, &device.clone().inner());
+        }
         (learner.step, learner.next) = (checkpoint.state.step, checkpoint.state.next.into());
         // Parts do not change the step but for rounding; with those of the run not even that.
         if settings.accumulate == checkpoint.state.settings.accumulate {
@@ -122,6 +130,11 @@ impl Learner {
     /// The model.
     pub fn model(&self) -> &Voice {
         self.model.as_ref().expect("absent only inside a step")
+    }
+
+    /// The loss scale of half precision, for a checkpoint.
+    pub fn loss_scale(&self) -> Option<[f32; 2]> {
+        self.scale.as_ref().map(LossScale::save)
     }
 
     /// Where it learns; batches have to be there.
@@ -155,8 +168,14 @@ impl Learner {
         for first in (0..all).step_by(rows) {
             let part = inputs.part(first..(first + rows).min(all));
             self.fail_on_purpose(part.rows());
-            let (losses, _) = self.model().losses(&part, totals, prior.max(0.0), true);
-            let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), self.model()), self.model());
+            let half = self.scale.is_some();
+            let (losses, _) = with_half_products(half, || self.model().losses(&part, totals, prior.max(0.0), true));
+            let total = match &self.scale {
+                Some(scale) => losses.total() * Tensor::from_inner(scale.factor()),
+                None => losses.total(),
+            };
+            let grads = Grads::new(GradientsParams::from_grads(total.backward(), self.model()), self.model());
+            let grads = self.scale.iter().fold(grads, |grads, scale| grads.divided_by(&scale.factor()));
             let values = Losses::values(&losses).inner();
             sum = Some(match sum {
                 None => (values, grads),
@@ -220,6 +239,9 @@ impl Learner {
         let model = self.model.take().expect("absent only inside a step");
         let (model, norm) = self.optimiser.step(model, grads, self.step, rate, self.settings.clip);
         self.model = Some(model);
+        if let Some(scale) = &mut self.scale {
+            scale.update(&norm);
+        }
         self.next = Cursor { epoch: ready.cursor.epoch, batch: ready.cursor.batch + 1 };
         StepRecord {
             step: self.step,

@@ -432,7 +432,12 @@ impl Trainer {
             .collect();
         log.add(&lines).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
         let mut failure = None;
-        for (record, _) in pending.iter().zip(&values).filter(|(_, values)| !values.is_finite()) {
+        for (record, values) in pending.iter().zip(&values).filter(|(_, values)| !values.is_finite()) {
+            if self.settings.mixed_precision && values.loss.is_finite() {
+                // Sixteen bits were not enough: nothing was changed, the next step has a smaller scale.
+                on_event(Event::Overflow { step: record.step });
+                continue;
+            }
             let clips: Vec<String> = record.clips.iter().map(|&clip| self.data.corpus.name(clip).0).collect();
             on_event(Event::NotFinite { step: record.step, clips: &clips, policy: self.settings.nan_policy });
             if self.settings.nan_policy == NanPolicy::Stop {
@@ -520,6 +525,7 @@ impl Trainer {
                 audio_seconds: self.state.audio_seconds,
                 best: self.state.best,
                 stale: self.state.stale,
+                loss_scale: learner.loss_scale(),
                 parts: learner.parts(),
                 settings: self.settings.clone(),
                 model: self.config.clone(),

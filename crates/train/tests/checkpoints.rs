@@ -23,6 +23,7 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             audio_seconds: 1e-17,
             best: Some((1.0 / 3.0, 1)),
             stale: 0,
+            loss_scale: None,
             parts: 1,
             settings: TrainSettings::default(),
             model: ModelConfig::new(Size::Smoke, 10, 80, true),

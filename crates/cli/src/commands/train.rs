@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tandem_data::{CorpusSettings, Metadata};
 use tandem_device::memory::{self, DeviceMemory, Lane, optimal_limits};
-use tandem_device::{Inventory, Kind, LaneDevice, Lanes, Placement};
+use tandem_device::{Backend, Fallback, Inventory, Kind, LaneDevice, Lanes, Placement};
 use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_model::Size;
+use tandem_model::burn::tensor::FloatDType;
 use tandem_observe::write_chrome_trace;
 use tandem_text::Language;
 use tandem_train::checkpoint::{self, CheckpointError};
@@ -31,10 +32,6 @@ const TRACE_SPANS: usize = 200_000;
 const MOST_ON_CPU: usize = 16;
 
 pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> {
-    if args.mixed_precision {
-        // SPEC M13: no silent fallback.
-        return Err(Failure::usage(messages.get("train-no-mixed-precision")));
-    }
     let inventory = lanes::inventory(&args.lanes);
     let placement = lanes::place(&args.lanes, &inventory, messages)?;
     let interrupt = interrupt::catch();
@@ -65,12 +62,15 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let mut screen = Screen::new(args.json, messages);
     screen.isolated = args.enable_memory_isolation;
     screen.configuring(&placement).map_err(|error| closed(&error))?;
-    let lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
+    let mut lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
+    let half = half_precision(args, &mut lanes, messages)?;
     run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
     let saved = start.as_ref().map(|start| &start.checkpoint.state.settings);
     let mut settings = choose(args, &data, &read, saved, &lanes.placement, &mut chooser);
+    settings.mixed_precision = half;
+    chooser.note("--mixed-precision", args.mixed_precision.then_some(true), half, "FALLBACK: no 16-bit floats");
     limit_memory(args, &lanes.placement, &mut settings, &mut chooser);
     let (mut injection, mut lane_fault) = (Injection::default(), None);
     for trouble in &args.inject {
@@ -196,6 +196,17 @@ impl Chooser {
             let why = why.clone().unwrap_or_else(|| default.to_owned());
             self.choices.push(Choice { name: name.to_owned(), asked, got, why });
         }
+    }
+
+    /// What was asked for, what it is, and why if they differ.
+    fn note(&mut self, name: &str, asked: Option<bool>, got: bool, why_not: &str) {
+        let why = match asked {
+            None => "default",
+            Some(asked) if asked == got => "flag",
+            Some(_) => why_not,
+        };
+        let (name, why) = (name.to_owned(), why.to_owned());
+        self.choices.push(Choice { name, asked: asked.map(|asked| asked.to_string()), got: got.to_string(), why });
     }
 
     /// The first that there is: the flag, the run that goes on, the default with its reason.
@@ -353,6 +364,7 @@ fn choose(
         device_queue: device_queue as usize,
         start_delay: chooser.pick("--model-start-delay", args.model_start_delay, None, default.start_delay, "default"),
         stall_timeout: chooser.pick("--stall-timeout", args.stall_timeout, None, default.stall_timeout, "default"),
+        mixed_precision: false,
         data_limit: None,
         model_limit: None,
         memory_limit: (memory_limit * MB) as usize,
@@ -366,6 +378,27 @@ fn choose(
         patience,
         nan_policy: chooser.pick("--nan", nan, saved.map(|s| s.nan_policy), NanPolicy::Stop, "default"),
     }
+}
+
+/// SPEC F12: half precision if it was asked for, and the model's device can.
+fn half_precision(args: &TrainArgs, lanes: &mut Lanes, messages: &Messages) -> Result<bool, Failure> {
+    if !args.mixed_precision {
+        return Ok(false);
+    }
+    let model = &lanes.placement.model;
+    // The CPU could, but its kernels are made for single precision: it would only be slower.
+    if model.backend != Backend::Cpu && lanes.model.supports_dtype(FloatDType::F16) {
+        return Ok(true);
+    }
+    let (device, name, backend) = (model.label(), &model.name, model.backend);
+    let why = messages.with("train-no-mixed-precision", &[("device", &device), ("name", name), ("backend", &backend)]);
+    if !args.lanes.allow_fallback {
+        return Err(Failure::usage(why).hint(messages.get("place-hint-fallback")));
+    }
+    let fallback = Fallback { asked: "--mixed-precision".to_owned(), got: "single precision".to_owned(), why };
+    lanes::tell_fallback(&fallback, messages);
+    lanes.placement.fallbacks.push(fallback);
+    Ok(false)
 }
 
 /// SPEC F14 to F16, G4: hard limits when they are asked for; else the memory that a GPU has.

@@ -250,6 +250,10 @@ impl Screen<'_> {
                 }
                 Ok(())
             }
+            Event::Overflow { step } => {
+                self.warn(&messages.with("train-overflow", &[("step", step)]));
+                Ok(())
+            }
             Event::Split { step, parts } => {
                 self.warn(&messages.with("train-split", &[("step", step), ("parts", parts)]));
                 Ok(())
@@ -370,6 +374,7 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         Event::NotFinite { step, clips, policy } => {
             json!({"event": "not_finite", "step": step, "clips": clips, "policy": policy})
         }
+        Event::Overflow { step } => json!({"event": "overflow", "step": step}),
         Event::Split { step, parts } => json!({"event": "split", "step": step, "parts": parts}),
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, activation, module};
 
-use super::Adam;
+use super::{Adam, product};
 
 const EPSILON: f64 = 1e-5;
 
@@ -10,7 +10,7 @@ pub(super) fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Tens
     let mut shape = x.dims();
     let [output, input] = weight.dims();
     let rows = shape.iter().product::<usize>() / input;
-    let y = x.reshape([rows, input]).matmul(weight.transpose()) + bias.unsqueeze::<2>();
+    let y = product(x.reshape([rows, input]), weight.transpose()) + bias.unsqueeze::<2>();
     shape[D - 1] = output;
     y.reshape(shape)
 }

@@ -4,11 +4,14 @@
 mod composed;
 mod cpu;
 mod fused;
+mod precision;
 
 use burn::backend::{Dispatch, DispatchDevice, Flex};
 use burn::tensor::{Device, Int, Tensor};
 
 use fused::FusedOps;
+pub use precision::with_half_products;
+pub(crate) use precision::{half_products, product};
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
@@ -16,7 +19,7 @@ fn is_cpu(device: &Device) -> bool {
 
 /// `y = x Wᵀ + b` with `W` `[out, in]`.
 pub(crate) fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<D> {
-    if is_cpu(&x.device()) {
+    if is_cpu(&x.device()) && !half_products() {
         let y = Dispatch::fused_dense(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         return Tensor::from_dispatch(y);
     }
@@ -30,7 +33,7 @@ pub(crate) fn linear_add<const D: usize>(
     bias: Tensor<1>,
     residual: Tensor<D>,
 ) -> Tensor<D> {
-    if is_cpu(&x.device()) {
+    if is_cpu(&x.device()) && !half_products() {
         return Tensor::from_dispatch(Dispatch::fused_dense_add(
             x.into_dispatch(),
             weight.into_dispatch(),
