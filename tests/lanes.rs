@@ -461,6 +461,41 @@ fn mixed_precision_learns_nearly_the_same() {
     assert!(stderr(&output).contains("SwiftShader"), "{}", stderr(&output));
 }
 
+/// SPEC M14: with no, one and two devices.
+#[test]
+fn advice_says_which_rule_decided_and_what_it_would_bring() {
+    let work = Workplace::new(14, 1);
+    let advise = |more: &str| {
+        let folder = work.path("corpus");
+        let all = format!("advise --train-data {} --model-size smoke --steps 3 --json {more}", folder.display());
+        let output = tandem().env("VK_ICD_FILENAMES", "/none").args(all.split_whitespace()).output().expect("starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        last_json(&output)
+    };
+    for (more, backend) in [("", "cpu"), ("--simulate-devices 1", "simulated")] {
+        let json = advise(more);
+        assert_eq!((&json["advice"], &json["rule"]), (&"single".into(), &"no_second_device".into()), "{json}");
+        assert_eq!(json["single"]["lanes"]["model"]["backend"], backend);
+        assert!(json["dual"].is_null());
+    }
+    let json = advise("--simulate-devices 2x8GB");
+    assert_eq!(json["dual"]["lanes"]["mode"], "multi-gpu");
+    // What was measured leads to what is said, by the documented rules.
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("a number: {json}"));
+    let (single, dual) = (&json["single"]["paces"], &json["dual"]["paces"]);
+    let (a, b) = (number(&single["load_ms"]).max(number(&single["preprocess_ms"])), number(&single["step_ms"]));
+    assert!((number(&json["overlap_gain"]) - (a + b) / a.max(b)).abs() < 1e-9);
+    assert!((number(&json["dual_gain"]) - number(&single["period_ms"]) / number(&dual["period_ms"])).abs() < 1e-9);
+    assert!(number(&dual["preprocess_ms"]) > 0.0 && number(&single["load_ms"]) > number(&dual["load_ms"]));
+    assert!(json["command"].as_str().expect("a command").starts_with("tandem train --train-data"));
+    // Larger batches take more, and the limits are those of an 8 GB device.
+    let bytes: Vec<f64> = json["batches"].as_array().expect("batches").iter().map(|b| number(&b["bytes"])).collect();
+    assert!(bytes.windows(2).all(|pair| pair[0] < pair[1]), "{bytes:?}");
+    assert_eq!(json["limits"]["data_bytes"], 4096u64 << 20);
+    let error = run(&format!("advise --train-data {}", work.path("nowhere").display()));
+    assert_eq!(error.status.code(), Some(2));
+}
+
 #[test]
 fn devices_are_listed_for_people_and_for_scripts() {
     let none = tandem()

@@ -82,16 +82,8 @@ pub(crate) fn open(
     Lanes::open(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
 }
 
-/// Both lanes as the flags have them, open.
-pub(crate) fn open_for(args: &LaneArgs, messages: &Messages) -> Result<(Inventory, Lanes), Failure> {
-    let inventory = inventory(args);
-    let placement = place(args, &inventory, messages)?;
-    let lanes = open(&inventory, placement, args.allow_fallback, messages)?;
-    Ok((inventory, lanes))
-}
-
 /// Whether a device passes the self-test.
-fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), String> {
+pub(crate) fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), String> {
     if matches!(device.backend, Backend::Cpu | Backend::Simulated) {
         return Ok(());
     }

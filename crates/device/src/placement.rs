@@ -166,6 +166,21 @@ pub struct Placement {
     pub warnings: Vec<Warning>,
 }
 
+impl Placement {
+    /// The host prepares, this device trains.
+    pub fn single(model: &DeviceInfo, cpu: &DeviceInfo, features: FeaturesOn) -> Placement {
+        let warnings = if model.kind == Kind::Software { vec![Warning::Software] } else { Vec::new() };
+        Placement {
+            mode: Mode::SingleBuffered,
+            data: LaneDevice::new(cpu, 0),
+            model: LaneDevice::new(model, 0),
+            features,
+            fallbacks: Vec::new(),
+            warnings,
+        }
+    }
+}
+
 /// Why a request cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementError {
@@ -327,15 +342,7 @@ fn single(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Pl
         }
         None => best(&mut gpus.iter().filter(|gpu| gpu.is_real())).unwrap_or_else(|| cpu.clone()),
     };
-    let warnings = if model.kind == Kind::Software { vec![Warning::Software] } else { Vec::new() };
-    Ok(Placement {
-        mode: Mode::SingleBuffered,
-        data: LaneDevice::new(cpu, 0),
-        model: LaneDevice::new(&model, 0),
-        features: request.features.unwrap_or(FeaturesOn::Cpu),
-        fallbacks: Vec::new(),
-        warnings,
-    })
+    Ok(Placement::single(&model, cpu, request.features.unwrap_or(FeaturesOn::Cpu)))
 }
 
 fn find<'a>(

@@ -2,16 +2,19 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
+//! | `advise.rs` | one device or two: a pure function of what was measured |
 //! | `lanes.rs` | pure functions of spans: how busy a lane was, whether two lanes overlapped |
 //! | `trace.rs` | spans as a file for Perfetto and chrome://tracing |
 //! | `pictures.rs` | spectrograms, alignments and curves as pictures |
 //! | `simulate.rs` | the real engine on simulated lanes, and what came of it |
 
+mod advise;
 mod lanes;
 mod pictures;
 mod simulate;
 mod trace;
 
+pub use advise::{Advice, Paces, Rule, Situation, advise};
 pub use lanes::{Interval, busy, overlapped_steps, strip, union};
 pub use pictures::{Curve, alignment_png, curves_svg, spectrogram_png};
 pub use simulate::{Outcome, Run, STAGES, Simulation, StageReport, simulate};

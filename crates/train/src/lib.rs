@@ -18,6 +18,7 @@
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
 //! | `speech.rs` | [`Speech`]: a voice that speaks |
 //! | `evaluate.rs` | [`evaluate`]: how well it has learned |
+//! | `measure.rs` | [`measure`]: a few batches and steps, to see what a run would take |
 //! | `memory.rs` | the memory of this process |
 
 pub mod checkpoint;
@@ -27,6 +28,7 @@ mod features;
 mod feed;
 mod guard;
 mod lane;
+mod measure;
 pub mod memory;
 mod optimiser;
 mod preflight;
@@ -44,6 +46,7 @@ pub use events::{Ending, Event, Preflight, Progress, Report, TrainError};
 pub use features::{MelStats, Prepared, Ready, Signal, prepare};
 pub use feed::{Budgets, Data, Feed, LaneFault, validation_batches};
 pub use lane::DataLane;
+pub use measure::{Measured, measure};
 pub use optimiser::{AdamW, AdamWSettings, Grads};
 pub use run::{Choice, Log, RunFolder, read_log};
 pub use scale::LossScale;

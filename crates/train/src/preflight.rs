@@ -53,7 +53,11 @@ impl Trials {
 }
 
 /// Tries the longest batch. Batches are split when less than a whole one fits; that changes nothing but speed.
-pub(crate) fn preflight(longest: &Ready, learner: &mut Learner, guard: &mut Guard) -> Result<Preflight, TrainError> {
+pub(crate) fn preflight(
+    longest: &Ready,
+    learner: &mut Learner,
+    guard: &mut Guard,
+) -> Result<(Preflight, Footprint), TrainError> {
     let started = Instant::now();
     let (inputs, limit) = (&longest.inputs, guard.limit());
     let (rows, batch_bytes) = (inputs.rows(), inputs.bytes());
@@ -93,7 +97,7 @@ pub(crate) fn preflight(longest: &Ready, learner: &mut Learner, guard: &mut Guar
     }
     guard.provide_for_steps(trials.most());
     let [_, frames, _] = inputs.sound.mel.dims();
-    Ok(Preflight {
+    let preflight = Preflight {
         rows,
         frames,
         tokens: inputs.text.ids.dims()[1],
@@ -101,7 +105,8 @@ pub(crate) fn preflight(longest: &Ready, learner: &mut Learner, guard: &mut Guar
         peak_bytes: memory::peak_bytes(),
         ladder: limit.map_or(Vec::new(), |limit| ladder(&footprint, limit)),
         limit_bytes: limit,
-    })
+    };
+    Ok((preflight, footprint))
 }
 
 #[cfg(test)]

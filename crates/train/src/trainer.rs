@@ -385,7 +385,7 @@ impl Trainer {
         let Some(longest) = feed.longest() else { return Ok(()) };
         let mut learner = self.lock();
         let parts = learner.parts();
-        let preflight = preflight(&longest, &mut learner, guard)?;
+        let (preflight, _) = preflight(&longest, &mut learner, guard)?;
         if learner.parts() > parts {
             on_event(Event::Split { step: learner.steps() + 1, parts: learner.parts() });
         }

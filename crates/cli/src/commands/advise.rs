@@ -1,7 +1,260 @@
-//! `tandem advise`.
+//! `tandem advise`: measures a few batches and steps, and says whether one device or two.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, stderr};
+
+use serde_json::json;
+use tandem_device::memory::{DeviceMemory, MB, optimal_limits, predict};
+use tandem_device::probes::Probes;
+use tandem_device::topology::Link;
+use tandem_device::{Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Placement, Request, Selector, resolve};
+use tandem_observe::{Advice, Paces, Situation, advise};
+use tandem_train::{Data, Measured, TrainSettings, measure};
+
 use crate::args::AdviseArgs;
-use crate::failure::Failure;
+use crate::commands::corpus;
+use crate::commands::train::{batch_by_memory, failure, open_data};
+use crate::failure::{FAILED, Failure};
+use crate::interrupt;
+use crate::lanes;
 use crate::messages::Messages;
-pub(crate) fn run(_args: &AdviseArgs, _messages: &Messages) -> Result<(), Failure> {
-    Ok(())
+use crate::ui::output::print;
+use crate::ui::progress;
+use crate::ui::table::Table;
+use crate::ui::training::millions;
+
+/// Batch sizes that people use.
+const BATCHES: [usize; 6] = [8, 16, 24, 32, 48, 64];
+
+pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure> {
+    let inventory = lanes::inventory(&args.lanes);
+    let (single, dual) = candidates(args, &inventory, messages)?;
+    let interrupt = interrupt::catch();
+    let data = open_data(&args.train_data, None, corpus::settings(&args.read)?, &interrupt, messages)?;
+    let (by_memory, _) = batch_by_memory(&single.model, data.clips.len());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let settings = TrainSettings {
+        size: args.model_size,
+        batch_size: args.batch_size.map_or(by_memory, |batch| batch as usize),
+        workers: cores.min(4),
+        model_limit: single.model.memory_bytes.filter(|_| single.model.physical.is_some()),
+        ..TrainSettings::default()
+    };
+    let devices = [&single, dual.as_ref().unwrap_or(&single)].map(|lanes| [lanes.data.physical, lanes.model.physical]);
+    for index in devices.into_iter().flatten().collect::<BTreeSet<_>>() {
+        let device = inventory.device(index);
+        lanes::trust(device, messages).map_err(|why| {
+            let values: &[(&str, &dyn std::fmt::Display)] =
+                &[("device", &device.label()), ("name", &device.name), ("why", &why)];
+            Failure::new(FAILED, messages.with("lanes-refused", values))
+        })?;
+    }
+    let one = try_out(&data, &settings, &inventory, &single, args, messages)?;
+    let two = dual.as_ref().map(|dual| try_out(&data, &settings, &inventory, dual, args, messages)).transpose()?;
+    let link = dual.as_ref().and_then(|dual| {
+        let (data, model) = (inventory.device(dual.data.physical), inventory.device(dual.model.physical));
+        lanes::link(&Probes::new(), data, model).value().copied()
+    });
+    let situation = Situation {
+        gpus: inventory.gpus.iter().filter(|gpu| dual.is_some() || gpu.is_real()).count(),
+        single: one.paces,
+        dual: two.as_ref().map(|two| two.paces),
+        link,
+        batch_bytes: one.batch_bytes,
+        fits: one.preflight.ladder.first().is_none_or(|asked| asked.fits),
+    };
+    let advice = advise(&situation);
+    let report = Report { args, settings: &settings, single, dual, one, two, situation, advice, link };
+    print(&if args.json { format!("{}\n", report.json()) } else { report.text(messages) })
+}
+
+/// One device, and if there is a choice, two: those that were asked for, else the best.
+fn candidates(
+    args: &AdviseArgs,
+    inventory: &Inventory,
+    messages: &Messages,
+) -> Result<(Placement, Option<Placement>), Failure> {
+    if args.lanes.data_gpu.is_some() || args.lanes.model_gpu.is_some() {
+        let dual = lanes::place(&args.lanes, inventory, messages)?;
+        let single = Placement::single(inventory.device(dual.model.physical), &inventory.cpu, FeaturesOn::Cpu);
+        return Ok((single, Some(dual)));
+    }
+    let single = lanes::place(&args.lanes, inventory, messages)?;
+    // Indices are ordered by kind: the first is the best, the next one prepares for it.
+    let mut real = inventory.gpus.iter().filter(|gpu| gpu.is_real() && gpu.index != single.model.physical);
+    let helper: Option<&DeviceInfo> = real.next().filter(|_| single.model.physical.is_some());
+    let dual = helper.and_then(|helper| {
+        let request = Request {
+            data: helper.index.map(Selector::Index),
+            model: single.model.physical.map(Selector::Index),
+            ..Request::default()
+        };
+        resolve(&request, &inventory.gpus, &inventory.cpu).ok()
+    });
+    Ok((single, dual))
+}
+
+fn try_out(
+    data: &Data,
+    settings: &TrainSettings,
+    inventory: &Inventory,
+    placement: &Placement,
+    args: &AdviseArgs,
+    messages: &Messages,
+) -> Result<Measured, Failure> {
+    let open = |index: Option<usize>| {
+        inventory.open(inventory.device(index)).map_err(|error| Failure::new(FAILED, error.to_string()))
+    };
+    let (lane_data, lane_model) = (open(placement.data.physical)?, open(placement.model.physical)?);
+    let lanes = Lanes { placement: placement.clone(), data: lane_data, model: lane_model };
+    let bar = progress::bar(1, stderr().is_terminal() && !args.json);
+    let measured = measure(data, settings, &lanes, args.steps as usize, |done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    measured.map_err(|error| failure(&error, messages))
+}
+
+struct Report<'a> {
+    args: &'a AdviseArgs,
+    settings: &'a TrainSettings,
+    single: Placement,
+    dual: Option<Placement>,
+    one: Measured,
+    two: Option<Measured>,
+    situation: Situation,
+    advice: Advice,
+    link: Option<Link>,
+}
+
+impl Report<'_> {
+    /// The command line that the advice amounts to.
+    fn command(&self) -> String {
+        let folder = self.args.train_data.display();
+        let mut command = format!("tandem train --train-data {folder} --model-size {}", self.settings.size);
+        command += &format!(" --batch-size {}", self.settings.batch_size);
+        match &self.dual {
+            Some(Placement { data, model, .. }) if self.advice.dual => {
+                let index = |lane: Option<usize>| lane.unwrap_or_default();
+                command += &format!(" --data-gpu {} --model-gpu {}", index(data.physical), index(model.physical));
+            }
+            _ if self.single.model.backend == Backend::Cpu => command += " --backend cpu",
+            _ => {}
+        }
+        command
+    }
+
+    /// Batch sizes with what they take and whether that fits.
+    fn ladder(&self) -> Vec<(usize, u64, Option<bool>)> {
+        let limit = self.one.preflight.limit_bytes.or(self.single.model.memory_bytes);
+        BATCHES
+            .into_iter()
+            .map(|batch| {
+                let bytes = predict(&self.one.footprint, batch, 1, false, 2);
+                (batch, bytes, limit.map(|limit| bytes <= limit))
+            })
+            .collect()
+    }
+
+    fn limits(&self) -> tandem_device::memory::Limits {
+        let lanes = self.dual.as_ref().unwrap_or(&self.single);
+        optimal_limits(
+            DeviceMemory { name: &lanes.data.name, total_bytes: lanes.data.memory_bytes },
+            DeviceMemory { name: &lanes.model.name, total_bytes: lanes.model.memory_bytes },
+        )
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let paces = |paces: &Paces| {
+            json!({"load_ms": paces.load_ms, "preprocess_ms": paces.preprocess_ms, "transfer_ms": paces.transfer_ms,
+                "step_ms": paces.step_ms, "period_ms": paces.period_ms(), "starved": paces.starved()})
+        };
+        let ladder: Vec<_> = self
+            .ladder()
+            .into_iter()
+            .map(|(batch, bytes, fits)| json!({"batch": batch, "bytes": bytes, "fits": fits}))
+            .collect();
+        json!({"advice": if self.advice.dual { "dual" } else { "single" }, "rule": self.advice.rule,
+            "why": self.advice.rule.to_string(), "overlap_gain": self.advice.overlap_gain,
+            "dual_gain": self.advice.dual_gain, "command": self.command(),
+            "single": {"lanes": self.single, "paces": paces(&self.one.paces)},
+            "dual": self.dual.as_ref().zip(self.two.as_ref())
+                .map(|(lanes, two)| json!({"lanes": lanes, "paces": paces(&two.paces)})),
+            "link": self.link, "batch_size": self.settings.batch_size, "workers": self.one.workers,
+            "parameters": self.one.parameters, "batch_bytes": self.one.batch_bytes, "batches": ladder,
+            "limits": self.limits(), "situation": self.situation})
+    }
+
+    fn text(&self, messages: &Messages) -> String {
+        let mut text = messages.with(
+            "advise-measured",
+            &[
+                ("steps", &self.args.steps),
+                ("batch", &self.settings.batch_size),
+                ("size", &self.settings.size),
+                ("parameters", &millions(self.one.parameters)),
+                ("workers", &self.one.workers),
+            ],
+        );
+        text.push('\n');
+        let name = |placement: &Placement| format!("{} + {}", placement.data.label(), placement.model.label());
+        let mut table = Table::new([
+            messages.get("advise-stage"),
+            name(&self.single),
+            self.dual.as_ref().map_or(String::new(), name),
+        ]);
+        type Cell = fn(&Paces) -> String;
+        let rows: [(&str, Cell); 6] = [
+            ("advise-load", |paces| format!("{:.1} ms", paces.load_ms)),
+            ("advise-preprocess", |paces| format!("{:.1} ms", paces.preprocess_ms)),
+            ("advise-transfer", |paces| format!("{:.1} ms", paces.transfer_ms)),
+            ("advise-step", |paces| format!("{:.1} ms", paces.step_ms)),
+            ("advise-period", |paces| format!("{:.1} ms", paces.period_ms())),
+            ("advise-starved", |paces| format!("{:.1} %", 100.0 * paces.starved())),
+        ];
+        for (id, value) in rows {
+            let two = self.two.as_ref().map_or(String::new(), |two| value(&two.paces));
+            table.row([messages.get(id), value(&self.one.paces), two]);
+        }
+        text += &table.render();
+        let mut line = |text_of_line: String| text += &(text_of_line + "\n");
+        line(messages.with("advise-overlap", &[("gain", &format!("{:.2}", self.advice.overlap_gain))]));
+        if let Some(gain) = self.advice.dual_gain {
+            // A measurement varies by some hundredths.
+            let id = match gain {
+                1.05.. => "advise-dual-gain",
+                0.95..1.05 => "advise-dual-nothing",
+                _ => "advise-dual-cost",
+            };
+            line(messages.with(id, &[("gain", &format!("{gain:.2}"))]));
+        }
+        if self.single.model.backend == Backend::Cpu {
+            line(messages.get("advise-cpu"));
+        }
+        if self.single.model.backend == Backend::Simulated {
+            line(messages.get("lanes-simulated"));
+        }
+        let rule = messages.get(&format!("advise-rule-{}", rule_id(self.advice)));
+        let mode = messages.get(if self.advice.dual { "advise-dual" } else { "advise-single" });
+        line(messages.with("advise-advice", &[("mode", &mode), ("rule", &rule)]));
+        line(format!("  {}", self.command()));
+        let mut batches = Table::new(["batch", "memory", "fits"].map(|id| messages.get(&format!("advise-{id}"))));
+        for (batch, bytes, fits) in self.ladder() {
+            let mark = fits.map_or("?", |fits| if fits { "✓" } else { "-" });
+            batches.row([batch.to_string(), format!("{} MB", bytes.div_ceil(MB)), mark.to_owned()]);
+        }
+        line(batches.render().trim_end().to_owned());
+        let limits = self.limits();
+        line(messages.with(
+            "advise-limits",
+            &[("data", &(limits.data_bytes / MB)), ("model", &(limits.model_bytes / MB)), ("why", &limits.why)],
+        ));
+        text
+    }
+}
+
+/// The rule's name as it is in JSON.
+fn rule_id(advice: Advice) -> String {
+    json!(advice.rule).as_str().unwrap_or_default().replace('_', "-")
 }

@@ -420,7 +420,7 @@ fn limit_memory(args: &TrainArgs, placement: &Placement, settings: &mut TrainSet
 }
 
 /// SPEC F7, and no more than the data and a CPU make sense of.
-fn batch_by_memory(device: &LaneDevice, clips: usize) -> (usize, String) {
+pub(crate) fn batch_by_memory(device: &LaneDevice, clips: usize) -> (usize, String) {
     let Some(bytes) = device.memory_bytes else { return (8, "the memory of the device is not known".to_owned()) };
     let gigabytes = bytes as f64 / 1e9;
     let by_memory = match gigabytes {
@@ -517,7 +517,7 @@ impl Session {
     }
 }
 
-fn failure(error: &TrainError, messages: &Messages) -> Failure {
+pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
     match error {
         TrainError::Checkpoint(CheckpointError::Foreign(..)) => {
             Failure::usage(error.to_string()).hint(messages.get("train-hint-foreign"))
