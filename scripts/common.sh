@@ -23,3 +23,28 @@ skip() {
   printf '\n!! skipped: %s\n' "$*" >&2
   [ "${CI:-}" != true ] || { echo "error: CI must not skip a check" >&2; exit 1; }
 }
+
+# software_gpus: two Vulkan devices played by the CPU (Mesa's lavapipe twice) for everything that follows, and SwiftShader
+# as a second driver. Without them the tests that need them say that they are skipped.
+software_gpus() {
+  local manifest copy folder="$CARGO_TARGET_DIR-vulkan"
+  manifest() { compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json' | head -n 1; }
+  [ -n "$(manifest)" ] || install mesa-vulkan-drivers || return 1
+  ldconfig -p | grep -q 'libvulkan\.so\.1' || install libvulkan1 || return 1
+  mkdir -p "$folder"
+  copy="$folder/second.json"
+  cp "$(manifest)" "$copy"
+  # The same driver under another name is another device.
+  export VK_ICD_FILENAMES="$(manifest):$copy" NODEVICE_SELECT=1
+  TANDEM_SWIFTSHADER="$(compgen -G '/usr/lib/chromium/vk_swiftshader_icd.json' || true)"
+  if [ -z "$TANDEM_SWIFTSHADER" ]; then
+    TANDEM_SWIFTSHADER="$folder/usr/lib/chromium/vk_swiftshader_icd.json"
+    if [ ! -f "$TANDEM_SWIFTSHADER" ]; then
+      # Unpacked, not installed: it needs nothing but the C library.
+      say "fetching SwiftShader (from chromium-common)"
+      (cd "$folder" && apt-get download -qq chromium-common >/dev/null && dpkg-deb -x chromium-common_*.deb . &&
+        rm chromium-common_*.deb) || return 1
+    fi
+  fi
+  export TANDEM_SWIFTSHADER
+}

@@ -1,5 +1,7 @@
 //! Features on the data lane's device are those of the CPU.
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -7,7 +9,6 @@ use tandem_audio::MelSettings;
 use tandem_data::{
     Cache, CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance,
 };
-use tandem_device::{Inventory, Kind};
 use tandem_model::Device;
 use tandem_train::{DataLane, MelStats, prepare};
 
@@ -62,10 +63,7 @@ fn differences(device: &Device, batches: usize) -> Vec<Vec<f64>> {
 
 #[test]
 fn features_of_the_lane_are_those_of_the_cpu() {
-    let inventory = Inventory::scan();
-    let mut devices = vec![("CPU".to_owned(), Device::flex())];
-    let gpus = inventory.gpus.iter().filter(|gpu| gpu.kind == Kind::Software);
-    devices.extend(gpus.map(|gpu| (gpu.label(), inventory.open(gpu).expect("opens"))));
+    let devices = std::iter::once(("CPU".to_owned(), Device::flex())).chain(common::software_gpus());
     for (name, device) in devices {
         let by_level = differences(&device, 3);
         let most = |levels: &[Vec<f64>]| levels.iter().flatten().copied().fold(0.0, f64::max);

@@ -1,50 +1,12 @@
 //! What a step computes: independent of padding, of how a batch is split and of how results are kept.
 
-use tandem_flow::{Cursor, Random};
+mod common;
+
+use common::{N_MELS, config, inputs};
+use tandem_flow::Cursor;
 use tandem_model::weights::{self, HostTensor, Tensors};
-use tandem_model::{Device, HostInputs, HostReference, ModelConfig, Size, Totals, Voice};
+use tandem_model::{Device, HostInputs, Totals, Voice};
 use tandem_train::{Learner, LearningRate, Ready, Schedule, StepRecord, TrainSettings};
-
-const N_MELS: usize = 20;
-const VOCABULARY: usize = 12;
-
-/// Rows of these lengths (tokens, frames), padded by `padding` more than the longest.
-fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostInputs {
-    let tokens = rows.iter().map(|row| row.0).max().expect("rows") + padding;
-    let frames = (rows.iter().map(|row| row.1).max().expect("rows") + padding).next_multiple_of(2);
-    let mut inputs = HostInputs {
-        rows: rows.len(),
-        tokens,
-        frames,
-        n_mels: N_MELS,
-        ids: vec![0; rows.len() * tokens],
-        mel: vec![0.0; rows.len() * frames * N_MELS],
-        noise: vec![0.0; rows.len() * frames * N_MELS],
-        ..HostInputs::default()
-    };
-    let heard = 30 + padding;
-    let mut heard_mel = vec![0.0; rows.len() * heard * N_MELS];
-    for (row, &(row_tokens, row_frames)) in rows.iter().enumerate() {
-        let mut random = Random::at(&[5, row_tokens as u64, row_frames as u64]);
-        for id in &mut inputs.ids[row * tokens..row * tokens + row_tokens] {
-            *id = 1 + random.below(VOCABULARY - 1) as i32;
-        }
-        random.fill_normal(&mut inputs.mel[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
-        random.fill_normal(&mut inputs.noise[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
-        random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 26) * N_MELS]);
-        inputs.id_lengths.push(row_tokens);
-        inputs.mel_lengths.push(row_frames);
-        inputs.times.push(random.unit() as f32);
-        inputs.seeds.push(random.next());
-    }
-    inputs.reference =
-        reference.then(|| HostReference { frames: heard, mel: heard_mel, lengths: vec![26; rows.len()] });
-    inputs
-}
-
-fn config(reference: bool) -> ModelConfig {
-    ModelConfig::new(Size::Smoke, VOCABULARY, N_MELS, reference)
-}
 
 fn losses(voice: &Voice, inputs: &HostInputs, totals: Totals) -> Vec<f32> {
     let (losses, _) = voice.losses(&inputs.clone().upload(&Device::flex()), totals, 0.0, true);

@@ -1,86 +1,58 @@
 //! The GPU code on real Vulkan devices, played by the processor: what is learned is the same as on the CPU.
-//!
-//! Without a Vulkan device these checks are skipped by name; CI installs two and sets `TANDEM_NEEDS_VULKAN=2`, so that
-//! there they are never skipped.
 
-use std::time::Instant;
+mod common;
 
-use tandem_device::{Inventory, Kind};
-use tandem_flow::{Cursor, Random};
-use tandem_model::{Device, HostInputs, HostReference, ModelConfig, Size};
+use common::{config, inputs, software_gpus};
+use tandem_flow::Cursor;
+use tandem_model::Device;
 use tandem_train::{Learner, Ready, StepRecord, TrainSettings};
 
-const N_MELS: usize = 20;
-const VOCABULARY: usize = 12;
-
-/// Rows of these lengths (tokens, frames), padded by `padding` more than the longest.
-fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostInputs {
-    let tokens = rows.iter().map(|row| row.0).max().expect("rows") + padding;
-    let frames = (rows.iter().map(|row| row.1).max().expect("rows") + padding).next_multiple_of(2);
-    let mut inputs = HostInputs {
-        rows: rows.len(),
-        tokens,
-        frames,
-        n_mels: N_MELS,
-        ids: vec![0; rows.len() * tokens],
-        mel: vec![0.0; rows.len() * frames * N_MELS],
-        noise: vec![0.0; rows.len() * frames * N_MELS],
-        ..HostInputs::default()
-    };
-    let heard = 30 + padding;
-    let mut heard_mel = vec![0.0; rows.len() * heard * N_MELS];
-    for (row, &(row_tokens, row_frames)) in rows.iter().enumerate() {
-        let mut random = Random::at(&[5, row_tokens as u64, row_frames as u64]);
-        for id in &mut inputs.ids[row * tokens..row * tokens + row_tokens] {
-            *id = 1 + random.below(VOCABULARY - 1) as i32;
-        }
-        random.fill_normal(&mut inputs.mel[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
-        random.fill_normal(&mut inputs.noise[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
-        random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 26) * N_MELS]);
-        inputs.id_lengths.push(row_tokens);
-        inputs.mel_lengths.push(row_frames);
-        inputs.times.push(random.unit() as f32);
-        inputs.seeds.push(random.next());
-    }
-    inputs.reference =
-        reference.then(|| HostReference { frames: heard, mel: heard_mel, lengths: vec![26; rows.len()] });
-    inputs
+fn ready(learner: &Learner, batch: u64) -> Ready {
+    let inputs = inputs(&[(7, 40), (12, 60)], 0, true).upload(learner.device());
+    Ready { cursor: Cursor { epoch: 0, batch }, clips: vec![0, 1], seconds: 1.0, inputs }
 }
 
-fn config(reference: bool) -> ModelConfig {
-    ModelConfig::new(Size::Smoke, VOCABULARY, N_MELS, reference)
-}
-
-fn steps(device: &Device, count: u64) -> Vec<f64> {
+fn steps(device: &Device, count: u64) -> (Vec<f64>, Learner) {
     let mut learner = Learner::new(&config(true), &TrainSettings::default(), device);
-    let records: Vec<StepRecord> = (0..count)
-        .map(|batch| {
-            let started = Instant::now();
-            let record = learner.step(Ready {
-                cursor: Cursor { epoch: 0, batch },
-                clips: vec![0, 1],
-                seconds: 1.0,
-                inputs: inputs(&[(7, 40), (12, 60)], 0, true).upload(learner.device()),
-            });
-            eprintln!("step {batch}: {:?}", started.elapsed());
-            record
-        })
-        .collect();
-    StepRecord::read(&records).iter().map(|values| values.loss).collect()
+    assert_eq!(learner.misplaced(), [""; 0], "SPEC D4, after building");
+    let records: Vec<StepRecord> = (0..count).map(|batch| learner.step(ready(&learner, batch))).collect();
+    assert_eq!(learner.misplaced(), [""; 0], "SPEC D4, with the optimiser's memory");
+    (StepRecord::read(&records).iter().map(|values| values.loss).collect(), learner)
 }
 
 #[test]
 fn a_software_gpu_learns_what_the_cpu_learns() {
-    let inventory = Inventory::scan();
-    eprintln!("{inventory:?}");
-    let cpu = steps(&Device::flex(), 4);
-    for gpu in inventory.gpus.iter().filter(|gpu| gpu.kind == Kind::Software) {
-        let device = inventory.open(gpu).expect("opens");
-        let started = Instant::now();
-        let losses = steps(&device, 4);
-        eprintln!("{}: {losses:?}, cpu {cpu:?}, {:?}, {:?}", gpu.name, started.elapsed(), device.memory_pool_usage());
-        for (gpu, cpu) in losses.iter().zip(&cpu) {
-            assert!((gpu - cpu).abs() < 1e-3 * cpu.abs(), "{gpu} {cpu}");
+    let (wanted, on_cpu) = steps(&Device::flex(), 3);
+    let batch = inputs(&[(7, 40), (12, 60)], 0, true);
+    let (_, wanted_grads) = on_cpu.gradients(&batch.clone().upload(on_cpu.device()), 1);
+    let wanted_grads = wanted_grads.export(on_cpu.model());
+    for (name, device) in software_gpus() {
+        let (losses, learner) = steps(&device, 3);
+        for (gpu, cpu) in losses.iter().zip(&wanted) {
+            assert!((gpu - cpu).abs() < 1e-4 * cpu.abs(), "{name}: {gpu} {cpu}");
         }
+        let (_, grads) = learner.gradients(&batch.clone().upload(learner.device()), 1);
+        assert!(grads.devices().all(|at| at == device), "SPEC D4: gradients are where the model is");
+        for (parameter, grad) in grads.export(learner.model()) {
+            let wanted = &wanted_grads[&parameter];
+            let norm = wanted.values.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-6);
+            let off = grad.values.iter().zip(&wanted.values).map(|(a, b)| (a - b) * (a - b)).sum::<f32>().sqrt();
+            assert!(off < 1e-2 * norm.max(1e-3), "{name}: gradient of {parameter}: off by {off} of {norm}");
+        }
+    }
+}
+
+/// SPEC D4, D5: what is not on the model's device is refused, not copied on the way.
+#[test]
+fn a_foreign_batch_is_refused() {
+    for (_, device) in software_gpus().into_iter().take(1) {
+        let mut learner = Learner::new(&config(true), &TrainSettings::default(), &Device::flex());
+        let mut foreign = ready(&learner, 0);
+        foreign.inputs.noise = foreign.inputs.noise.inner().to_device(&device).autodiff();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| learner.step(foreign)));
+        let panic = caught.err().expect("refused");
+        let text =
+            panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or(panic.downcast_ref::<String>().cloned());
+        assert!(text.is_some_and(|text| text.contains("not on the model's device")));
     }
 }
