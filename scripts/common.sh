@@ -3,13 +3,16 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/tandem-target}"
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
-# install PACKAGE: from Debian's packages, as root or with sudo.
+# as_root COMMAND: with sudo where that is needed.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# refresh: what packages there are.
+refresh() { command -v apt-get >/dev/null 2>&1 && as_root apt-get update -qq; }
+
+# install PACKAGE: from Debian's packages.
 install() {
-  local sudo=""
-  [ "$(id -u)" = 0 ] || sudo="sudo"
-  command -v apt-get >/dev/null 2>&1 || return 1
   say "installing $1"
-  $sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq "$1" >/dev/null
+  refresh && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null
 }
 
 # need PROGRAM PACKAGE: installs PACKAGE when PROGRAM is missing; says so and returns 1 when it cannot.
@@ -42,8 +45,8 @@ software_gpus() {
     if [ ! -f "$TANDEM_SWIFTSHADER" ]; then
       # Unpacked, not installed: it needs nothing but the C library.
       say "fetching SwiftShader (from chromium-common)"
-      (cd "$folder" && apt-get download -qq chromium-common >/dev/null && dpkg-deb -x chromium-common_*.deb . &&
-        rm chromium-common_*.deb) || return 1
+      (cd "$folder" && { apt-get download -qq chromium-common || { refresh && apt-get download -qq chromium-common; }; } &&
+        dpkg-deb -x chromium-common_*.deb . && rm chromium-common_*.deb) >/dev/null || return 1
     fi
   fi
   export TANDEM_SWIFTSHADER

@@ -31,15 +31,15 @@ fn facts(work: &Workplace, name: &str) -> Value {
     manifest(work, name)["facts"].clone()
 }
 
-/// For each stage: the spans (start, end, batch) of a trace, in microseconds.
-fn spans(path: &std::path::Path) -> BTreeMap<String, Vec<(f64, f64, String)>> {
+/// For each stage: the spans (start, end, thread) of a trace, in microseconds.
+fn spans(path: &std::path::Path) -> BTreeMap<String, Vec<(f64, f64, u64)>> {
     let trace: Value = serde_json::from_str(&fs::read_to_string(path).expect("a trace")).expect("JSON");
-    let mut all: BTreeMap<String, Vec<(f64, f64, String)>> = BTreeMap::new();
+    let mut all: BTreeMap<String, Vec<(f64, f64, u64)>> = BTreeMap::new();
     for event in trace["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X") {
         let (start, length) = (event["ts"].as_f64().expect("ts"), event["dur"].as_f64().expect("dur"));
-        let stage = event["args"]["stage"].as_str().expect("a stage").to_owned();
-        let batch = event["args"]["batch"].to_string();
-        all.entry(stage).or_default().push((start, start + length, batch));
+        // Times of waiting have none.
+        let Some(stage) = event["args"]["stage"].as_str().map(str::to_owned) else { continue };
+        all.entry(stage).or_default().push((start, start + length, event["tid"].as_u64().expect("a thread")));
     }
     all
 }
@@ -374,6 +374,57 @@ fn the_next_epoch_is_ready_before_this_one_ends() {
         // No stall: the model begins the next epoch as soon as it has ended the last.
         assert!(start_of("train", first) >= end_of("train", first - 1));
     }
+}
+
+/// SPEC P3, P4, M9: three batches in hand, each on a thread of its own; with a depth of 1 two. Queues keep their bounds.
+#[test]
+fn preparing_copying_and_training_have_threads_of_their_own() {
+    let work = Workplace::new(20, 1);
+    for (depth, threads) in [(2, 3), (1, 2)] {
+        let (name, trace) = (format!("depth{depth}"), work.path("trace.json"));
+        let more = format!(
+            "--batch-size 2 --max-steps 30 --pipeline-depth {depth} --buffer-size 5 --prefetch-buffer-size 3 --trace {}",
+            trace.display()
+        );
+        let report = work.trained(&name, &more);
+        let spans = spans(&trace);
+        let used: BTreeSet<u64> = ["preprocess", "transfer", "train"]
+            .iter()
+            .flat_map(|stage| spans[*stage].iter().map(|span| span.2))
+            .collect();
+        assert_eq!(used.len(), threads, "pipeline depth {depth}");
+        let one_each = |stage: &str| spans[stage].iter().map(|span| span.2).collect::<BTreeSet<u64>>().len();
+        assert_eq!((one_each("preprocess"), one_each("transfer"), one_each("train")), (1, 1, 1), "as long as the run");
+        let queues = report["queues"].as_array().expect("queues");
+        let most = |name: &str| {
+            let queue =
+                queues.iter().find(|queue| queue["name"] == name).unwrap_or_else(|| panic!("{name}: {queues:?}"));
+            queue["high_water_items"].as_u64().expect("a number")
+        };
+        assert!(most("host") <= 5 && most("host") > 0 && most("model") <= 3, "{queues:?}");
+        // SPEC R3.
+        for figure in ["data_busy", "model_busy", "starved", "cpu_percent"] {
+            assert!(report[figure].as_f64().is_some_and(|share| share >= 0.0), "{figure}: {report}");
+        }
+    }
+}
+
+/// SPEC G3, T9: memory that grows with every step is reported; a run without a leak is not.
+#[test]
+fn a_leak_is_reported_by_its_trend() {
+    let work = Workplace::new(10, 1);
+    let train = |name: &str, more: &str| {
+        let all = format!("--batch-size 1 --max-steps 330 --log-every 50 --validate-every 1000 {more}");
+        let output = work.train(name, &all);
+        assert!(output.status.success(), "{}", stderr(&output));
+        events(&output).into_iter().filter(|event| event["event"] == "leak").collect::<Vec<Value>>()
+    };
+    let leaks = train("leak", "--inject leak@2097152");
+    assert_eq!(leaks.len(), 1, "once: {leaks:?}");
+    assert!(leaks[0]["step"].as_u64().expect("a step") < 300, "{leaks:?}");
+    let rate = leaks[0]["leak"]["bytes_per_step"].as_f64().expect("a rate");
+    assert!((1.8e6..2.6e6).contains(&rate), "{rate}");
+    assert_eq!(train("none", ""), [Value::Null; 0]);
 }
 
 /// SPEC P6: mode, workers, depths and where features are computed change nothing about what is learned.

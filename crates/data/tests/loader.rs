@@ -137,3 +137,36 @@ fn the_split_is_nine_to_one_and_does_not_change() {
     assert_eq!(all, (0..100).collect::<Vec<_>>());
     assert_eq!(tandem_data::split(1, 1), (vec![0], vec![0]));
 }
+
+/// SPEC M10: samples are kept as well as features, each under its own name; the second epoch decodes nothing.
+#[test]
+fn samples_are_cached_apart_from_features() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 9);
+    let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: true };
+    let make = |as_signal: bool| {
+        let cache = Cache::new(CacheMode::Disk, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
+        let plan = plan.clone();
+        let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal };
+        Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
+    };
+    let epoch = |loader: &Loader| -> Vec<u64> { loader.plan(0).iter().map(|b| digest(&loader.load(b))).collect() };
+    let (mels, signals) = (make(false), make(true));
+    let first = (epoch(&mels), epoch(&signals));
+    assert_ne!(first.0, first.1);
+    assert_eq!((mels.counters().decoded, signals.counters().decoded), (9, 9), "neither takes the other's for its own");
+    let (mels, signals) = (make(false), make(true));
+    assert_eq!((epoch(&mels), epoch(&signals)), first);
+    assert_eq!((mels.counters().decoded, signals.counters().decoded), (0, 0));
+    // What a row says is what was recorded, mirrored at both ends as its frames need it.
+    let mel = &corpus.settings().mel;
+    let batch = signals.load(&signals.plan(0)[0]);
+    let (stride, padding) = (batch.form.columns(batch.frames), mel.padding_samples());
+    for (row, &clip) in batch.clips.iter().enumerate() {
+        let kept = &batch.sound[row * stride + padding..][..2000];
+        let recorded = sound(clip as usize);
+        let off = kept.iter().zip(&recorded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-4, "clip {clip}: {off}");
+        assert_eq!(batch.sound[row * stride + padding - 7], batch.sound[row * stride + padding + 7], "a mirror");
+    }
+}

@@ -222,6 +222,12 @@ pub struct Report {
     pub peak_bytes: Option<u64>,
     /// Share of the step that searched alignments.
     pub alignment_share: f64,
+    /// Share of the time that the busiest stage of the data lane (load, preprocess, transfer) worked.
+    pub data_busy: f64,
+    /// Share of the time that the model lane worked.
+    pub model_busy: f64,
+    /// Load of the processor by this run, in percent of one core, where it is known.
+    pub cpu_percent: Option<f64>,
     /// Bytes and seconds of the copies to the model's device.
     pub transferred_bytes: u64,
     /// Seconds that those copies took.

@@ -188,6 +188,7 @@ impl Guard {
             },
             device_used_bytes: device_used,
             device_total_bytes: device_total.or(self.total),
+            device_load_percent: probe.as_ref().and_then(|readings| readings.utilisation.value().copied()),
             source,
         }
     }

@@ -22,6 +22,8 @@ pub struct Injection {
     pub nan_at: Option<u64>,
     /// From this step on, more than this many clips at once are too many for the memory.
     pub out_of_memory: Option<(u64, usize)>,
+    /// Every step keeps so many bytes for good.
+    pub leak: Option<usize>,
 }
 
 /// A model that learns.
@@ -34,6 +36,7 @@ pub struct Learner {
     next: Cursor,
     parts: usize,
     scale: Option<LossScale>,
+    leaked: Vec<Vec<u8>>,
     /// Faults on purpose.
     pub injection: Injection,
 }
@@ -105,6 +108,7 @@ impl Learner {
             step: 0,
             next: Cursor::START,
             parts: settings.accumulate.max(1),
+            leaked: Vec::new(),
             scale: settings.mixed_precision.then(|| LossScale::new(None, &plain)),
             injection: Injection::default(),
         }
@@ -226,6 +230,7 @@ impl Learner {
         if self.injection.nan_at == Some(self.step + 1) {
             ready.inputs.sound.mel = ready.inputs.sound.mel * f32::NAN;
         }
+        self.leaked.extend(self.injection.leak.map(|bytes| vec![1; bytes]));
         let home = self.device.clone().inner();
         // SPEC D5: copies are made in the transfer stage, never on the way.
         assert!(

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tandem_device::Lanes;
 use tandem_device::memory::{Lane, LaneMemory, MemoryLimitExceeded};
+use tandem_device::probes::CpuMeter;
 use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
@@ -241,6 +242,7 @@ impl Trainer {
             on_event(Event::Starting { ready: waiting_in(context, "host"), of: feed.buffer(), seconds });
         }
         let mut tuner = feed.autotune(context);
+        let mut cpu = CpuMeter::new();
         let mut memory_readings: Vec<LaneMemory> = Vec::new();
 
         let mut pending: Vec<StepRecord> = Vec::new();
@@ -360,6 +362,9 @@ impl Trainer {
                 let search = tandem_model::alignment_seconds();
                 if train.busy.total > 0.0 { search / train.busy.total } else { 0.0 }
             }),
+            data_busy: lane_busy(context, &["load", "preprocess", "transfer"], seconds),
+            model_busy: lane_busy(context, &["train"], seconds),
+            cpu_percent: cpu.read().process.value().copied(),
             transferred_bytes: context.stage("transfer").map_or(0, |transfer| transfer.bytes),
             transfer_seconds: context.stage("transfer").map_or(0.0, |transfer| transfer.busy.total),
             lanes: vec![data_guard.reading(), model_guard.reading()],
@@ -556,6 +561,13 @@ impl Trainer {
             Err(error) => on_event(Event::SampleFailed { step, error }),
         }
     }
+}
+
+/// The share of the time that the busiest of these stages was at work.
+fn lane_busy(context: &Context, stages: &[&str], seconds: f64) -> f64 {
+    let busy = |name: &&str| context.stage(name).map_or(0.0, |stage| stage.busy.total);
+    let most = stages.iter().map(busy).fold(0.0, f64::max);
+    if seconds > 0.0 { (most / seconds).min(1.0) } else { 0.0 }
 }
 
 /// Batches that wait in a queue.

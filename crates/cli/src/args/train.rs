@@ -223,7 +223,7 @@ pub(crate) struct TrainArgs {
     /// Write who worked when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
-    /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, data:hang@BATCH (or error, panic, oom, slowSECONDS)
+    /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:hang@BATCH (or error, panic, oom, slowSECONDS)
     #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_trouble)]
     pub(crate) inject: Vec<Trouble>,
 }
@@ -345,10 +345,11 @@ fn parse_trouble(text: &str) -> Result<Trouble, String> {
 }
 
 fn parse_injection(text: &str) -> Result<Injection, String> {
-    let wrong = || "nan@STEP or oom@STEP:CLIPS".to_owned();
+    let wrong = || "nan@STEP, oom@STEP:CLIPS, leak@BYTES or data:KIND@BATCH".to_owned();
     let (kind, rest) = text.split_once('@').ok_or_else(wrong)?;
     match (kind, rest.split_once(':')) {
         ("nan", None) => Ok(Injection { nan_at: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),
+        ("leak", None) => Ok(Injection { leak: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),
         ("oom", Some((step, clips))) => {
             let fault = (step.parse().map_err(|_| wrong())?, clips.parse().map_err(|_| wrong())?);
             Ok(Injection { out_of_memory: Some(fault), ..Injection::default() })

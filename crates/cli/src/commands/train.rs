@@ -79,6 +79,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
             Trouble::Step(fault) => {
                 injection.nan_at = injection.nan_at.or(fault.nan_at);
                 injection.out_of_memory = injection.out_of_memory.or(fault.out_of_memory);
+                injection.leak = injection.leak.or(fault.leak);
             }
         }
     }
@@ -357,7 +358,7 @@ fn choose(
             &format!("{cores} cores"),
         ),
         // A number that was asked for stays; one that we chose may be tuned.
-        most_workers: args.num_workers.map_or(cores.min(16), |n| n as usize),
+        most_workers: args.num_workers.map_or((2 * cores).min(16), |n| n as usize),
         autotune: chooser.pick("--no-autotune", args.no_autotune.then_some(false), None, true, "default"),
         buffer: buffer as usize,
         depth: depth as usize,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::limits::{Lane, MB};
 
 /// What a lane takes of its device. What could not be measured is `None`, never zero.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneMemory {
     /// Which lane.
     pub lane: Lane,
@@ -29,6 +29,8 @@ pub struct LaneMemory {
     pub device_used_bytes: Option<u64>,
     /// All memory of the device.
     pub device_total_bytes: Option<u64>,
+    /// How busy the driver says that the device is, in percent.
+    pub device_load_percent: Option<f64>,
     /// Where the figures come from.
     pub source: String,
 }
@@ -87,6 +89,7 @@ mod tests {
             pool_reserved_bytes: Some(480 * MB),
             device_used_bytes: Some(900 * MB),
             device_total_bytes: Some(24576 * MB),
+            device_load_percent: None,
             source: "test".to_owned(),
         }
     }
