@@ -145,6 +145,28 @@ fn limits_hold_on_a_real_device_and_the_other_lane_is_named_apart() {
     assert!(text.contains("--features-on cpu"), "{text}");
 }
 
+#[test]
+fn a_device_that_computes_nonsense_is_refused_by_name() {
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let work = Workplace::new(10, 1);
+    let train = |name: &str, more: &str| {
+        let mut command = gpus.tandem(2, false).expect("two");
+        command.env("TANDEM_FAIL_SELF_TEST", "1");
+        let all = format!("--batch-size 2 --max-steps 1 --data-gpu 0 --model-gpu 1 {more}");
+        command.args(work.arguments(name, &all)).output().expect("it starts")
+    };
+    let output = train("refused", "");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("GPU 0 (llvmpipe"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("matmul is wrong"), "{}", stderr(&output));
+    assert!(!work.path("refused").exists(), "nothing was begun");
+    let output = train("cpu", "--allow-fallback");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("FALLBACK").count(), 1, "{}", stderr(&output));
+    assert_eq!(facts(&work, "cpu")["lanes"]["model"]["backend"], "cpu");
+    assert_eq!(facts(&work, "cpu")["opened"], serde_json::json!([]), "a refused device is not opened");
+}
+
 /// Every command line of SPEC section X, on simulated devices.
 #[test]
 fn the_command_lines_of_the_earlier_system_run() {
@@ -494,6 +516,16 @@ fn mixed_precision_learns_nearly_the_same() {
     );
     work.trained("resumed", &format!("{settings} {simulated} --mixed-precision"));
     assert_eq!(work.losses("resumed"), work.losses("mixed"), "to the bit");
+    let scale = |name: &str| -> Value {
+        let path = work.path(name).join("checkpoints/step-00000006/state.json");
+        serde_json::from_str::<Value>(&fs::read_to_string(path).expect("a state")).expect("JSON")["loss_scale"].clone()
+    };
+    assert_eq!(scale("mixed"), serde_json::json!([1024.0, 6.0]), "six good steps");
+    assert_eq!(scale("resumed"), scale("mixed"));
+    // The run goes on as it was begun, unless that cannot be.
+    let output = work.train("resumed", &format!("{settings} --backend cpu").replace("--max-steps 6", "--max-steps 7"));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--mixed-precision: CPU"), "{}", stderr(&output));
     assert_eq!(work.weights("mixed", 6).len(), work.weights("single", 6).len());
 
     let Some(gpus) = SoftwareGpus::find() else { return };

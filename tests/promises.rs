@@ -2,6 +2,7 @@
 
 mod corpus;
 mod data;
+mod documents;
 mod lanes;
 mod licences;
 mod simulate;

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use burn::tensor::wgpu::wgpu;
 use burn::tensor::wgpu::{WgpuSetup, wgpu::DeviceType};
 
-use crate::inventory::{Backend, DeviceInfo, Inventory, Kind};
+use crate::inventory::{Backend, DeviceInfo, Handle, Inventory, Kind};
 use crate::reading::Reading;
 use crate::topology::PciAddress;
 
@@ -43,7 +43,7 @@ impl Inventory {
             }
             info.index = Some(self.gpus.len());
             self.gpus.push(info);
-            self.adapters.push(adapter);
+            self.handles.push(Handle::Adapter(adapter));
         }
         if self.gpus.is_empty() {
             self.notes.push("no Vulkan, Metal or DX12 device was found (is a driver installed?)".to_owned());

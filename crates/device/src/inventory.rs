@@ -130,8 +130,19 @@ pub struct Inventory {
     pub cpu: DeviceInfo,
     /// What could not be looked at, and why.
     pub notes: Vec<String>,
+    /// How each GPU is opened, in the same order; simulated ones are not.
+    #[cfg(feature = "open")]
+    pub(crate) handles: Vec<Handle>,
+}
+
+/// What a GPU is opened by.
+#[cfg(feature = "open")]
+#[derive(Debug)]
+pub(crate) enum Handle {
     #[cfg(feature = "wgpu")]
-    pub(crate) adapters: Vec<crate::adapters::Adapter>,
+    Adapter(crate::adapters::Adapter),
+    #[cfg(feature = "cuda")]
+    Cuda(burn::tensor::Device),
 }
 
 /// Simulated devices: how many, and how much memory each has. Written `4` or `2x24GB`.
@@ -163,6 +174,8 @@ impl Inventory {
     /// Looks at the machine.
     pub fn scan() -> Inventory {
         let mut inventory = Inventory::scan_cpu();
+        #[cfg(feature = "cuda")]
+        inventory.look_at_cuda();
         #[cfg(feature = "wgpu")]
         inventory.look_at_adapters();
         #[cfg(not(feature = "wgpu"))]
@@ -205,8 +218,8 @@ impl Inventory {
             gpus: Vec::new(),
             cpu,
             notes: Vec::new(),
-            #[cfg(feature = "wgpu")]
-            adapters: Vec::new(),
+            #[cfg(feature = "open")]
+            handles: Vec::new(),
         }
     }
 

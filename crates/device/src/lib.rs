@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `inventory.rs` | what devices there are; looking opens nothing |
 //! | `placement.rs` | which device has which job: a pure function, with a table of tests |
-//! | `open.rs`, `adapters.rs` | from a placement to open devices, each once (feature `open`) |
+//! | `open.rs`, `adapters.rs`, `cuda.rs` | from a placement to open devices, each once (feature `open`) |
 //! | `self_test.rs` | whether a device computes what the CPU computes (feature `open`) |
 //! | `reading.rs` | a figure with its source, or why there is none |
 //! | `topology.rs` | what lies between two devices |
@@ -28,6 +28,8 @@
 #[cfg(feature = "wgpu")]
 mod adapters;
 mod cost;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod inventory;
 pub mod memory;
 #[cfg(feature = "open")]

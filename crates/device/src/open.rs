@@ -90,14 +90,14 @@ impl Inventory {
         Ok(opened)
     }
 
-    #[cfg(feature = "wgpu")]
     fn open_new(&self, index: usize) -> Result<Device, String> {
-        crate::adapters::open(&self.adapters[index])
-    }
-
-    #[cfg(not(feature = "wgpu"))]
-    fn open_new(&self, _: usize) -> Result<Device, String> {
-        Err("built without GPU support".to_owned())
+        match self.handles.get(index) {
+            #[cfg(feature = "wgpu")]
+            Some(crate::inventory::Handle::Adapter(adapter)) => crate::adapters::open(adapter),
+            #[cfg(feature = "cuda")]
+            Some(crate::inventory::Handle::Cuda(device)) => Ok(device.clone()),
+            _ => Err("this program cannot open it".to_owned()),
+        }
     }
 
     /// The indices of the devices that this process has open.

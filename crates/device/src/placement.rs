@@ -304,7 +304,8 @@ fn decide(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Pl
     }
     let data = find("--data-gpu", data, request.backend, gpus)?;
     let model = find("--model-gpu", model, request.backend, gpus)?;
-    if data.index == model.index {
+    // One card that two back ends reach is one device.
+    if data.index == model.index || (data.pci.is_some() && data.pci == model.pci) {
         return Err(PlacementError::SameDevice(data.index.unwrap_or_default()));
     }
     let mut warnings = Vec::new();
@@ -498,6 +499,14 @@ mod tests {
         }
         let fine = resolve(&Request { allow_fallback: true, ..ask(Some(0), Some(1)) }, &gpus(2), &cpu());
         assert_eq!(fine.map(|placement| placement.fallbacks), Ok(Vec::new()), "nothing to tell");
+    }
+
+    #[test]
+    fn one_card_under_two_back_ends_is_one_device() {
+        let at = |index, pci: &str| DeviceInfo { pci: pci.parse().ok(), ..gpu(index, Kind::Discrete, "card", 24) };
+        let devices = [at(0, "0000:03:00.0"), at(1, "0000:03:00.0"), at(2, "0000:04:00.0")];
+        assert_eq!(resolve(&ask(Some(0), Some(1)), &devices, &cpu()), Err(PlacementError::SameDevice(0)));
+        assert!(resolve(&ask(Some(0), Some(2)), &devices, &cpu()).is_ok());
     }
 
     #[test]

@@ -111,20 +111,20 @@ impl Guard {
         self.device.memory_pool_usage().map_or(0, |pool| pool.bytes_reserved)
     }
 
-    /// What the lane takes now, by the best figure there is.
-    pub(crate) fn used(&self) -> u64 {
-        self.reading().used_bytes()
-    }
-
-    /// An error when the lane takes more than it may, even after unused pages were given back.
-    pub(crate) fn check(&self, what: &str) -> Result<(), MemoryLimitExceeded> {
-        let Some(limit) = self.limit else { return Ok(()) };
-        if self.used() <= limit {
-            return Ok(());
+    /// After a step or a batch: what the lane takes, and whether that grows and grows. An error when it takes more than it
+    /// may, even after unused pages were given back.
+    pub(crate) fn look(&mut self, step: u64) -> Result<(LaneMemory, Option<Leak>), MemoryLimitExceeded> {
+        let mut reading = self.reading();
+        if let Some(limit) = self.limit
+            && reading.used_bytes() > limit
+        {
+            self.device.memory_cleanup();
+            reading = self.reading();
+            let used = reading.used_bytes();
+            self.check_against(used.min(limit), used.saturating_sub(limit), "a step")?;
         }
-        self.device.memory_cleanup();
-        let used = self.used();
-        self.check_against(used.min(limit), used.saturating_sub(limit), what)
+        let leak = self.leak.observe(step, reading.used_bytes());
+        Ok((reading, leak))
     }
 
     /// An error when `asked` more would be too much.
@@ -139,12 +139,6 @@ impl Guard {
             }),
             _ => Ok(()),
         }
-    }
-
-    /// Looks at the trend; reports a leak.
-    pub(crate) fn watch(&mut self, step: u64) -> Option<Leak> {
-        let used = self.used();
-        self.leak.observe(step, used)
     }
 
     /// All figures, each with its source.

@@ -207,7 +207,12 @@ impl Learner {
 
     /// Parameters and memories of the optimiser that are not on the learner's device (SPEC D4); there should be none.
     pub fn misplaced(&self) -> Vec<String> {
-        let home = self.device.clone().inner();
+        self.not_on(&self.device)
+    }
+
+    /// Parameters and memories of the optimiser that are not on a device.
+    pub fn not_on(&self, device: &Device) -> Vec<String> {
+        let home = device.clone().inner();
         let mut names = Vec::new();
         weights::walk(self.model(), |parameter| {
             if parameter.device != home {

@@ -276,20 +276,23 @@ impl Trainer {
                 on_event(Event::Split { step, parts: parts_now });
             }
             pending.push(record);
-            if let Err(error) = model_guard.check("a step").and_then(|()| data_guard.check("a batch")) {
-                failure = Some(TrainError::Memory(error, Vec::new()));
+            memory_readings.clear();
+            for guard in [&mut data_guard, &mut model_guard] {
+                match guard.look(step) {
+                    Ok((reading, leak)) => {
+                        if let Some(leak) = leak {
+                            on_event(Event::Leak { step, device: guard.label().to_owned(), leak: &leak });
+                        }
+                        memory_readings.push(reading);
+                    }
+                    Err(error) => failure = failure.or(Some(TrainError::Memory(error, Vec::new()))),
+                }
+            }
+            if failure.is_some() {
                 break;
             }
-            for guard in [&mut data_guard, &mut model_guard] {
-                if let Some(leak) = guard.watch(step) {
-                    on_event(Event::Leak { step, device: guard.label().to_owned(), leak: &leak });
-                }
-            }
-            if step.is_multiple_of(MEMORY_EVERY) || memory_readings.is_empty() {
-                memory_readings = vec![data_guard.reading(), model_guard.reading()];
-                if step.is_multiple_of(MEMORY_EVERY) {
-                    on_event(Event::Memory { step, lanes: &memory_readings });
-                }
+            if step.is_multiple_of(MEMORY_EVERY) {
+                on_event(Event::Memory { step, lanes: &memory_readings });
             }
             if self.settings.autotune
                 && let Some(decision) = tuner.step()
@@ -367,7 +370,7 @@ impl Trainer {
             cpu_percent: cpu.read().process.value().copied(),
             transferred_bytes: context.stage("transfer").map_or(0, |transfer| transfer.bytes),
             transfer_seconds: context.stage("transfer").map_or(0.0, |transfer| transfer.busy.total),
-            lanes: vec![data_guard.reading(), model_guard.reading()],
+            lanes: memory_readings,
             stages: context.stages(),
             queues: context.queues(),
             left_out: feed.left_out(),

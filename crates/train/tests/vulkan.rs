@@ -28,6 +28,8 @@ fn a_software_gpu_learns_what_the_cpu_learns() {
     let wanted_grads = wanted_grads.export(on_cpu.model());
     for (name, device) in software_gpus() {
         let (losses, learner) = steps(&device, 3);
+        let elsewhere = learner.not_on(&Device::flex());
+        assert!(elsewhere.len() > 100 && elsewhere.contains(&"the optimiser's memory".to_owned()), "{elsewhere:?}");
         for (gpu, cpu) in losses.iter().zip(&wanted) {
             assert!((gpu - cpu).abs() < 1e-4 * cpu.abs(), "{name}: {gpu} {cpu}");
         }

@@ -18,6 +18,8 @@ use tandem_device::memory::MB;
 
 /// What is copied to measure a link.
 const COPY_MB: usize = 16;
+/// Makes the self-test fail, for tests.
+const FAIL_SELF_TEST: &str = "TANDEM_FAIL_SELF_TEST";
 /// How often.
 const ROUNDS: usize = 3;
 
@@ -112,6 +114,9 @@ fn test_here(inventory: &Inventory, index: usize) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(FAILED, why);
     let device = inventory.gpus.get(index).ok_or_else(|| failed(format!("there is no device {index}")))?;
     let device = inventory.open(device).map_err(|error| failed(error.to_string()))?;
+    if std::env::var_os(FAIL_SELF_TEST).is_some() {
+        return Err(failed("matmul is wrong (on purpose)".to_owned()));
+    }
     self_test(&device).map_err(failed)
 }
 

@@ -64,13 +64,15 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     screen.configuring(&placement).map_err(|error| closed(&error))?;
     let mut lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
-    let half = half_precision(args, &mut lanes, messages)?;
+    let saved = start.as_ref().map(|start| &start.checkpoint.state.settings);
+    let was_half = saved.is_some_and(|saved| saved.mixed_precision);
+    let half = half_precision(args.mixed_precision || was_half, args.lanes.allow_fallback, &mut lanes, messages)?;
     run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
-    let saved = start.as_ref().map(|start| &start.checkpoint.state.settings);
     let mut settings = choose(args, &data, &read, saved, &lanes.placement, &mut chooser);
     settings.mixed_precision = half;
-    chooser.note("--mixed-precision", args.mixed_precision.then_some(true), half, "FALLBACK: no 16-bit floats");
+    let asked = (args.mixed_precision || was_half).then_some(true);
+    chooser.note("--mixed-precision", asked, half, "FALLBACK: no 16-bit floats");
     limit_memory(args, &lanes.placement, &mut settings, &mut chooser);
     let (mut injection, mut lane_fault) = (Injection::default(), None);
     for trouble in &args.inject {
@@ -381,9 +383,14 @@ fn choose(
     }
 }
 
-/// SPEC F12: half precision if it was asked for, and the model's device can.
-fn half_precision(args: &TrainArgs, lanes: &mut Lanes, messages: &Messages) -> Result<bool, Failure> {
-    if !args.mixed_precision {
+/// SPEC F12: half precision if it was asked for (now, or by the run that goes on), and the model's device can.
+fn half_precision(
+    asked: bool,
+    allow_fallback: bool,
+    lanes: &mut Lanes,
+    messages: &Messages,
+) -> Result<bool, Failure> {
+    if !asked {
         return Ok(false);
     }
     let model = &lanes.placement.model;
@@ -393,7 +400,7 @@ fn half_precision(args: &TrainArgs, lanes: &mut Lanes, messages: &Messages) -> R
     }
     let (device, name, backend) = (model.label(), &model.name, model.backend);
     let why = messages.with("train-no-mixed-precision", &[("device", &device), ("name", name), ("backend", &backend)]);
-    if !args.lanes.allow_fallback {
+    if !allow_fallback {
         return Err(Failure::usage(why).hint(messages.get("place-hint-fallback")));
     }
     let fallback = Fallback { asked: "--mixed-precision".to_owned(), got: "single precision".to_owned(), why };

@@ -92,6 +92,11 @@ impl Probes {
         }
     }
 
+    /// Name and place of the NVIDIA card with this number.
+    pub fn nvidia_card(&self, number: u32) -> Result<(String, PciAddress), String> {
+        self.nvml.card(number)
+    }
+
     /// The number `nvidia-smi` gives this device, for [`Matrix::link`](crate::topology::Matrix::link).
     pub fn nvidia_number(&self, pci: &PciAddress) -> Reading<u32> {
         self.nvml.number(pci)

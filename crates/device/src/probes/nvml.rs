@@ -41,6 +41,14 @@ impl Library {
         self.device(pci).map_or_else(Reading::unavailable, |device| reading(device.index()))
     }
 
+    pub(super) fn card(&self, number: u32) -> Result<(String, PciAddress), String> {
+        let nvml = self.0.as_ref().map_err(Clone::clone)?;
+        let device = nvml.device_by_index(number).map_err(|error| why(&error))?;
+        let place = device.pci_info().map_err(|error| why(&error))?.bus_id;
+        let address = place.parse().map_err(|_| format!("{SOURCE}: `{place}` is not an address"))?;
+        Ok((device.name().map_err(|error| why(&error))?, address))
+    }
+
     fn device(&self, pci: &PciAddress) -> Result<Device<'_>, String> {
         let nvml = self.0.as_ref().map_err(Clone::clone)?;
         // As NVML itself writes it; it lists function 0 only.
@@ -68,6 +76,7 @@ mod tests {
             let readings = library.read(&pci);
             assert!(readings.memory_free.reason().expect("no such device").contains(says), "{readings:?}");
             assert!(library.number(&pci).reason().is_some());
+            assert!(library.card(99).is_err());
         }
     }
 }
