@@ -65,6 +65,19 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
 }
 
+impl Command {
+    /// Whether a script reads events line by line, and so an error as the last of them. The other commands print one
+    /// object, and say by their exit code how it ended.
+    pub(crate) fn streams_json(&self) -> bool {
+        match self {
+            Command::Demo(args) => args.json,
+            Command::Train(args) => args.json,
+            Command::Advise(args) => args.json,
+            _ => false,
+        }
+    }
+}
+
 /// How time passes in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClockKind {

@@ -30,6 +30,11 @@ impl Failure {
         self
     }
 
+    /// For scripts.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::json!({"event": "error", "code": self.code, "message": self.message, "hints": self.hints})
+    }
+
     pub(crate) fn render(&self, messages: &Messages, terminal: bool) -> String {
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let (red, blue, plain) = if colour { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };

@@ -1,7 +1,7 @@
 //! Ctrl-C: the first asks the work to end and keep what is done, the second ends the program.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tandem_flow::Stop;
 
@@ -14,6 +14,8 @@ pub(crate) struct Interrupt {
     pub(crate) stop: Stop,
     /// For work that looks at it now and then.
     pub(crate) flag: Arc<AtomicBool>,
+    /// What to say then, if anything.
+    pub(crate) notice: Arc<OnceLock<String>>,
 }
 
 /// Catches Ctrl-C from now on.
@@ -24,6 +26,9 @@ pub(crate) fn catch() -> Interrupt {
     let _ = ctrlc::set_handler(move || {
         if asked.flag.swap(true, Ordering::SeqCst) {
             std::process::exit(INTERRUPTED.into());
+        }
+        if let Some(text) = asked.notice.get() {
+            eprintln!("{text}");
         }
         asked.stop.request("interrupted");
     });

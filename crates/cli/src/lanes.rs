@@ -37,6 +37,10 @@ pub(crate) fn place(args: &LaneArgs, inventory: &Inventory, messages: &Messages)
         };
         eprintln!("{}", messages.get(id));
     }
+    let idle = inventory.gpus.first().filter(|_| placement.model.physical.is_none() && args.backend.is_none());
+    if let Some(gpu) = idle {
+        eprintln!("{}", messages.with("lanes-unused", &[("device", &gpu.label()), ("name", &gpu.name)]));
+    }
     if placement.mode == Mode::MultiGpu {
         if placement.features == FeaturesOn::Cpu {
             eprintln!("{}", messages.get("lanes-idle"));
@@ -93,6 +97,9 @@ pub(crate) fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), Stri
 
 /// Compares a device with the CPU in a process of its own.
 pub(crate) fn self_test(device: &DeviceInfo) -> Result<(), String> {
+    if device.backend == Backend::Simulated {
+        return Ok(());
+    }
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let index = device.index.map_or(String::new(), |index| index.to_string());
     let arguments = ["devices".to_owned(), "--self-test-here".to_owned(), index];
@@ -149,6 +156,7 @@ fn failure(error: &PlacementError, inventory: &Inventory, messages: &Messages) -
     let failure = Failure::usage(text).hint(messages.with("place-found", &[("devices", &listed)]));
     match error {
         PlacementError::SameDevice(_) => failure.hint(messages.get("place-hint-single")),
+        PlacementError::MissingFlag("--data-gpu") => failure.hint(messages.get("place-hint-one")),
         PlacementError::MissingFlag(_) => failure.hint(messages.get("place-hint-single")),
         _ => failure.hint(messages.get("place-hint-devices")).hint(messages.get("place-hint-fallback")),
     }

@@ -8,7 +8,7 @@ mod lanes;
 mod messages;
 mod ui;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -28,9 +28,14 @@ fn main() -> ExitCode {
     unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     let args = Args::parse();
     let messages = Messages::for_user(args.lang);
+    let json = args.command.streams_json();
     match run(args, &messages) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            if json {
+                // The last line that a script reads; whoever closed the pipe does not want it.
+                let _ = writeln!(std::io::stdout(), "{}", failure.json());
+            }
             eprintln!("{}", failure.render(&messages, std::io::stderr().is_terminal()));
             ExitCode::from(failure.code)
         }

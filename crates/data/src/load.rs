@@ -138,6 +138,23 @@ impl Loader {
         plan(&self.settings.plan, epoch, &self.sizes, &self.subset)
     }
 
+    /// A batch at least as large as any of any epoch: the longest clips together.
+    pub fn largest(&self) -> Option<PlannedBatch> {
+        let mut clips = self.subset.to_vec();
+        clips.sort_by_key(|&clip| std::cmp::Reverse(self.sizes[clip as usize].frames));
+        clips.truncate(self.settings.plan.batch_size.max(1));
+        let (first, planned) = (*clips.first()?, self.plan(0));
+        let most = |of: fn(&PlannedBatch) -> usize| planned.iter().map(of).max().unwrap_or(0);
+        let tokens = self.subset.iter().map(|&clip| self.sizes[clip as usize].tokens as usize).max()?;
+        Some(PlannedBatch {
+            cursor: Cursor::START,
+            rows: clips.len().max(most(|batch| batch.rows)),
+            frames: (self.sizes[first as usize].frames as usize).max(most(|batch| batch.frames)),
+            tokens: tokens.max(most(|batch| batch.tokens)),
+            clips,
+        })
+    }
+
     /// The corpus behind it.
     pub fn corpus(&self) -> &Corpus {
         &self.corpus

@@ -51,5 +51,5 @@ pub use placement::{
 };
 pub use reading::Reading;
 #[cfg(feature = "open")]
-pub use self_test::{self_test, self_test_apart};
+pub use self_test::{half_test, self_test, self_test_apart};
 pub use simulated::{FaultKind, FaultPlan, FaultPlanError, SimulatedDevice, SimulatedFault, SimulatedLink};

@@ -257,17 +257,26 @@ impl std::error::Error for PlacementError {}
 /// |---|---|---|
 /// | - | - | Single-GPU Buffered: the host prepares; the best real GPU trains, without one the CPU |
 /// | given | given | Multi-GPU |
+/// | `cpu` | given | Single-GPU Buffered on that GPU |
 /// | one of them | | an error that names the other |
 pub fn resolve(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Placement, PlacementError> {
     match decide(request, gpus, cpu) {
         Err(error) if request.allow_fallback && error.can_fall_back() => {
-            let simple = Request { features: request.features, ..Request::default() };
-            let mut placement = decide(&simple, gpus, cpu)?;
+            let mut placement = next_best(request, gpus, cpu)?;
             let got = format!("{} on {} ({})", placement.mode, placement.model.label(), placement.model.name);
             placement.fallbacks.push(Fallback { asked: asked(request), got, why: error.to_string() });
             Ok(placement)
         }
         result => result,
+    }
+}
+
+/// The GPU that was asked for to train, if there is one; else what there is without a wish.
+fn next_best(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Placement, PlacementError> {
+    let trainer = request.model.as_ref().and_then(|model| find("--model-gpu", model, request.backend, gpus).ok());
+    match trainer {
+        Some(model) => Ok(Placement::single(model, cpu, request.features.unwrap_or(FeaturesOn::Cpu))),
+        None => decide(&Request { features: request.features, ..Request::default() }, gpus, cpu),
     }
 }
 
@@ -299,6 +308,11 @@ fn decide(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Pl
         (None, Some(_)) => return Err(PlacementError::MissingFlag("--data-gpu")),
         (Some(data), Some(model)) => (data, model),
     };
+    // The host as the data lane: one device, the one that was named.
+    if matches!(data, Selector::Name(name) if name.eq_ignore_ascii_case("cpu")) {
+        let model = find("--model-gpu", model, request.backend, gpus)?;
+        return Ok(Placement::single(model, cpu, request.features.unwrap_or(FeaturesOn::Cpu)));
+    }
     if gpus.len() < 2 {
         return Err(PlacementError::Insufficient(gpus.len()));
     }
@@ -492,6 +506,9 @@ mod tests {
             let placement =
                 resolve(&Request { allow_fallback: true, ..request.clone() }, &gpus, &cpu()).expect("falls back");
             assert_eq!(placement.mode, Mode::SingleBuffered);
+            // The half of a wish that can be met is met.
+            let trainer = matches!(request.model, Some(Selector::Index(index)) if index < gpus.len());
+            assert!(!trainer || placement.model.physical.map(Selector::Index) == request.model, "{placement:?}");
             let [fallback] = &placement.fallbacks[..] else { panic!("one line: {placement:?}") };
             assert_eq!(fallback.why, error.to_string());
             assert_eq!(fallback.asked, asked(&request));
@@ -499,6 +516,19 @@ mod tests {
         }
         let fine = resolve(&Request { allow_fallback: true, ..ask(Some(0), Some(1)) }, &gpus(2), &cpu());
         assert_eq!(fine.map(|placement| placement.fallbacks), Ok(Vec::new()), "nothing to tell");
+    }
+
+    #[test]
+    fn the_host_can_be_named_as_the_data_lane() {
+        let on = |model: usize, count: usize| {
+            let data = Some(Selector::Name("CPU".to_owned()));
+            resolve(&Request { data, ..ask(None, Some(model)) }, &gpus(count), &cpu())
+        };
+        let placement = on(1, 2).expect("there are two");
+        assert_eq!((placement.mode, placement.model.physical), (Mode::SingleBuffered, Some(1)));
+        assert_eq!((placement.model.logical.as_str(), placement.data.physical), ("/GPU:0", None));
+        assert_eq!(on(0, 1).map(|placement| placement.model.physical), Ok(Some(0)), "one is enough");
+        assert_eq!(on(1, 1), Err(PlacementError::NoSuchIndex("--model-gpu", 1, 1)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use burn::signal::rfft;
 use burn::tensor::module::conv1d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use tandem_flow::Random;
 
 /// How far a result may be from the CPU's, relative to the largest value.
@@ -62,6 +62,16 @@ pub fn self_test(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether products in half precision are near those in single precision, on a device that says that it has them.
+pub fn half_test(device: &Device) -> Result<(), String> {
+    let [a, b] = [(9, [48, 64]), (10, [64, 40])].map(|(seed, shape)| tensor(shape, seed, device));
+    let half = a.clone().cast(FloatDType::F16).matmul(b.clone().cast(FloatDType::F16)).cast(FloatDType::F32);
+    let (got, wanted) = (read(half), read(a.matmul(b)));
+    let largest = wanted.iter().fold(1e-6f32, |most, value| most.max(value.abs()));
+    let error = got.iter().zip(&wanted).fold(0f32, |most, (a, b)| most.max((a - b).abs() / largest));
+    if error < 1e-2 { Ok(()) } else { Err(format!("half precision is wrong by {:.1} %", 100.0 * error)) }
+}
+
 /// Runs `program` with `arguments`, which is to call [`self_test`] and to say why it failed on its standard error. One
 /// that crashes or takes longer than `patience` has failed.
 pub fn self_test_apart(program: &std::path::Path, arguments: &[String], patience: Duration) -> Result<(), String> {
@@ -72,15 +82,20 @@ pub fn self_test_apart(program: &std::path::Path, arguments: &[String], patience
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("the self-test could not be started: {error}"))?;
+    // Read while it runs: a driver that writes more than a pipe holds would wait for a reader.
+    let reader = child.stderr.take().map(|mut pipe| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = pipe.read_to_string(&mut text);
+            text
+        })
+    });
     let started = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => {
-                let mut text = String::new();
-                if let Some(mut pipe) = child.stderr.take() {
-                    let _ = pipe.read_to_string(&mut text);
-                }
+                let text = reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
                 let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
                 return Err(match status.code() {
                     Some(_) => last.trim().to_owned(),
@@ -105,6 +120,7 @@ mod tests {
     #[test]
     fn the_cpu_passes() {
         assert_eq!(self_test(&Device::flex()), Ok(()));
+        assert_eq!(half_test(&Device::flex()), Ok(()));
     }
 
     #[cfg(unix)]
@@ -117,6 +133,7 @@ mod tests {
         assert_eq!(shell("exit 0"), Ok(()));
         assert_eq!(shell("echo matmul is wrong >&2; exit 1"), Err("matmul is wrong".to_owned()));
         assert!(shell("kill -SEGV $$").expect_err("crashed").contains("crashed"));
+        assert!(shell("yes | head -c 300000 >&2; echo last >&2; exit 3").expect_err("failed").contains("last"));
         assert!(shell("sleep 60").expect_err("hung").contains("no answer"));
         let nowhere = self_test_apart("/no/such/program".as_ref(), &[], Duration::from_secs(1));
         assert!(nowhere.expect_err("not there").contains("could not be started"));

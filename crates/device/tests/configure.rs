@@ -7,11 +7,8 @@ use tandem_device::{Inventory, Lanes, OpenError, Placement, Request, Selector, S
 fn configuring_twice_gives_the_same_or_an_error() {
     let inventory = Inventory::simulated(Simulation { devices: 4, memory: 1 << 30 });
     let place = |data, model| -> Placement {
-        let request = Request {
-            data: Some(Selector::Index(data)),
-            model: Some(Selector::Index(model)),
-            ..Request::default()
-        };
+        let request =
+            Request { data: Some(Selector::Index(data)), model: Some(Selector::Index(model)), ..Request::default() };
         resolve(&request, &inventory.gpus, &inventory.cpu).expect("there are four")
     };
     assert!(Lanes::open(&inventory, place(2, 3)).is_ok());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
 use crate::stats::{Meter, QueueMeter, QueueStats, StageStats};
 use crate::stop::Stop;
 use crate::sync::{Mutex, lock};
@@ -101,8 +102,14 @@ impl Context {
             .map(|(_, name, cursor)| (name, cursor))
     }
 
-    pub(crate) fn set_stalled(&self) {
+    /// Ends the run because nothing arrived for `waited`; the stage that has been at work longest is to blame. For a
+    /// consumer that waits outside of [`Flow`](crate::Flow)'s iterator.
+    pub fn stalled(&self, waited: Duration) -> Error {
         lock(&self.records.stalled_at).get_or_insert(self.clock.now());
+        let (stage, cursor) = self.oldest_work().unzip();
+        let stage = stage.unwrap_or_else(|| "flow".into());
+        self.stop.request(&format!("{stage} stalled"));
+        Error::new(&stage, cursor, ErrorKind::Stalled(waited))
     }
 
     /// How many queues lie before the part that is being added: how far its threads are from the source.

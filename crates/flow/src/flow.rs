@@ -152,11 +152,8 @@ impl<T: Send + 'static> Iterator for Flow<T> {
             if let Some(timeout) = self.context.stall_timeout {
                 let now = clock.now();
                 if now >= *deadline.get_or_insert(now + timeout) {
-                    self.context.set_stalled();
-                    let (stage, cursor) = self.context.oldest_work().unzip();
-                    let stage = stage.unwrap_or_else(|| "flow".into());
-                    self.context.stop.request(&format!("{stage} stalled"));
-                    return self.fail(&stage, cursor, ErrorKind::Stalled(timeout));
+                    self.ended = true;
+                    return Some(Err(self.context.stalled(timeout)));
                 }
             }
             // Looked at again because a stage may have parked, and so used up the wake-up that a stop sent.

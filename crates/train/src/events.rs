@@ -3,10 +3,9 @@
 use std::fmt;
 
 use serde::Serialize;
-use tandem_device::memory::{Lane, LaneMemory, Leak, MemoryLimitExceeded, Rung};
+use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
 
 use crate::checkpoint::CheckpointError;
-use crate::feed::{DATA_LANE, MODEL_LANE};
 use crate::settings::NanPolicy;
 
 /// What happens during a run, for whoever shows it.
@@ -193,6 +192,8 @@ pub enum Ending {
     Stale,
     /// Asked to.
     Stopped,
+    /// Something went wrong; the report says what.
+    Failed,
 }
 
 /// What a run did.
@@ -200,6 +201,8 @@ pub enum Ending {
 pub struct Report {
     /// Why it ended.
     pub ending: Ending,
+    /// What went wrong, if something did.
+    pub error: Option<String>,
     /// Steps done, from the very start.
     pub step: u64,
     /// Steps done this time.
@@ -247,6 +250,8 @@ pub struct Report {
 pub enum TrainError {
     /// The data.
     Data(String),
+    /// The data lane's device.
+    DataLane(String),
     /// A stage failed; what was learned is in a checkpoint if there is one.
     Stage(tandem_flow::Error),
     /// The checkpoint.
@@ -257,6 +262,15 @@ pub enum TrainError {
     Locked(std::path::PathBuf),
     /// A lane would take more of its device than it may; what would fit instead.
     Memory(MemoryLimitExceeded, Vec<Rung>),
+    /// The device ran out of memory with this many clips of this many frames.
+    OutOfMemory {
+        /// Clips.
+        rows: usize,
+        /// Frames of each.
+        frames: usize,
+    },
+    /// Something outside of the pipeline panicked.
+    Panicked(String),
     /// Tensors on a device where they do not belong.
     Misplaced(Vec<String>),
     /// The loss was not a number at this step, with these clips.
@@ -267,11 +281,16 @@ impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TrainError::Data(message) => write!(f, "{message}"),
+            TrainError::DataLane(message) => write!(f, "data lane: {message}"),
             TrainError::Stage(error) => match lane_of(&error.stage) {
                 Some(lane) => write!(f, "{lane}: {error}"),
                 None => write!(f, "{error}"),
             },
             TrainError::Memory(error, _) => write!(f, "{error}"),
+            TrainError::OutOfMemory { rows, frames } => {
+                write!(f, "the model lane's device is out of memory with {rows} clip(s) of {frames} frames")
+            }
+            TrainError::Panicked(message) => write!(f, "{message}"),
             TrainError::Misplaced(names) => {
                 write!(f, "tensors on a device where they do not belong: {}", names.join(", "))
             }
@@ -282,26 +301,6 @@ impl fmt::Display for TrainError {
                 write!(f, "the loss of step {step} is not a number; its clips: {}", clips.join(", "))
             }
         }
-    }
-}
-
-impl TrainError {
-    /// A failure of the pipeline; one of a lane's memory is told as such.
-    pub(crate) fn from_flow(error: tandem_flow::Error) -> TrainError {
-        let lane = match &error.kind {
-            tandem_flow::ErrorKind::OverLimit(over) if over.budget == DATA_LANE => Lane::Data,
-            tandem_flow::ErrorKind::OverLimit(over) if over.budget == MODEL_LANE => Lane::Model,
-            _ => return TrainError::Stage(error),
-        };
-        let tandem_flow::ErrorKind::OverLimit(over) = &error.kind else { return TrainError::Stage(error) };
-        let exceeded = MemoryLimitExceeded {
-            lane,
-            limit_bytes: over.limit_bytes as u64,
-            used_bytes: over.used_bytes as u64,
-            asked_bytes: over.asked_bytes as u64,
-            what: "a batch".to_owned(),
-        };
-        TrainError::Memory(exceeded, Vec::new())
     }
 }
 

@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::checkpoint::DataIdentity;
 use crate::features::{MelStats, Prepared, Ready, prepare};
-use crate::lane::DataLane;
+use crate::lane::{DataLane, Gauge};
 use crate::settings::{CachePlace, TrainSettings};
 
 /// What a voice is trained and validated on.
@@ -190,12 +190,13 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// So much on the host, and devices that end where their memory ends.
-    pub fn new(host_bytes: usize) -> Budgets {
+    /// So much on the host, and on the devices if that is limited.
+    pub fn new(host_bytes: usize, data_limit: Option<u64>, model_limit: Option<u64>) -> Budgets {
+        let bytes = |limit: Option<u64>| limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         Budgets {
             host: Budget::new("host", host_bytes, Oversize::Alone),
-            data: Budget::new(DATA_LANE, usize::MAX, Oversize::Refuse),
-            model: Budget::new(MODEL_LANE, usize::MAX, Oversize::Refuse),
+            data: Budget::new(DATA_LANE, bytes(data_limit), Oversize::Refuse),
+            model: Budget::new(MODEL_LANE, bytes(model_limit), Oversize::Refuse),
         }
     }
 }
@@ -211,6 +212,8 @@ pub type LaneFault = (FaultKind, u64);
 /// Makes the batches of a run.
 pub struct Feed {
     loader: Arc<Loader>,
+    /// The same batches with features from the CPU.
+    on_host: Arc<Loader>,
     lane: Option<Arc<DataLane>>,
     model: Device,
     stats: Arc<MelStats>,
@@ -246,8 +249,11 @@ impl Feed {
         let knob = |name: &str, value: usize, most: usize| {
             if settings.autotune { Knob::new(name, value, 1..=most.max(value)) } else { Knob::fixed(name, value) }
         };
+        let make = |as_signal| loader(&data.corpus, &data.clips, settings, settings.batch_size, reference, as_signal);
+        let from_files = make(lane.is_some())?;
         Ok(Feed {
-            loader: loader(&data.corpus, &data.clips, settings, settings.batch_size, reference, lane.is_some())?,
+            on_host: if lane.is_some() { make(false)? } else { from_files.clone() },
+            loader: from_files,
             lane,
             model: model.clone(),
             stats: Arc::new(stats.clone()),
@@ -261,7 +267,7 @@ impl Feed {
             },
             buffer: knob("buffer", settings.buffer, settings.buffer),
             ahead: Knob::fixed("ahead", settings.depth.saturating_sub(1)),
-            depth: Knob::fixed("depth", settings.device_queue),
+            depth: Knob::new("depth", 1, 1..=settings.device_queue.max(1)),
             budgets: budgets.clone(),
             fault: None,
         })
@@ -321,37 +327,43 @@ impl Feed {
         self.loader.plan(0).len()
     }
 
-    /// The batch of epoch 0 that takes the most memory.
+    /// A batch that takes at least as much memory as any of any epoch.
     pub fn longest(&self) -> Option<Ready> {
-        let planned = self.loader.plan(0).into_iter().max_by_key(|batch| batch.rows * batch.frames)?;
-        let batch = self.loader.load(&planned);
+        let planned = self.loader.largest()?;
+        // Made on the host in any case: the data lane's device keeps memory for every thread that uses it.
+        let batch = self.on_host.load(&planned);
         if batch.clips.is_empty() {
             return None;
         }
-        let mut prepared = prepare(batch, &self.stats, self.seed, self.group);
-        let sound = self.lane.as_ref().and_then(|lane| lane.features(&mut prepared).ok().flatten());
-        Some(prepared.upload(sound, &self.model))
+        Some(prepare(batch, &self.stats, self.seed, self.group).upload(None, &self.model))
     }
 
     /// Bytes that the largest batch takes on the host and on the data lane's device.
     pub fn longest_bytes(&self) -> (usize, u64) {
-        let plan = self.loader.plan(0);
-        let host = plan.iter().map(|batch| self.loader.batch_bytes(batch)).max().unwrap_or(0);
-        let reference = self.reference.unwrap_or(0);
-        let data = |batch: &PlannedBatch| {
-            self.lane.as_ref().map_or(0, |lane| lane.batch_bytes(batch.rows, batch.frames, reference))
-        };
-        (host, plan.iter().map(data).max().unwrap_or(0) as u64)
+        let Some(largest) = self.loader.largest() else { return (0, 0) };
+        let data =
+            |lane: &Arc<DataLane>| lane.batch_bytes(largest.rows, largest.frames, self.reference.unwrap_or(0)) as u64;
+        (self.loader.batch_bytes(&largest), self.lane.as_ref().map_or(0, data))
     }
 
-    /// Bytes that the largest batch takes on the model's device.
-    pub fn longest_model_bytes(&self, group: usize) -> usize {
-        let n_mels = self.loader.corpus().settings().mel.n_mels;
-        let bytes = |batch: &PlannedBatch| {
-            let frames = batch.frames.next_multiple_of(group);
-            tandem_model::batch_bytes(batch.rows, frames, self.reference.unwrap_or(0), batch.tokens, n_mels)
-        };
-        self.loader.plan(0).iter().map(bytes).max().unwrap_or(0)
+    /// Lets as many batches wait on the model's device as was asked for. Until then it is one: what the model itself
+    /// takes is not known yet.
+    pub fn open_device_queue(&self) {
+        self.depth.set(*self.depth.range().end());
+    }
+
+    /// Tells what the host holds for the data lane: batches that are leased, and features that are kept.
+    pub fn host_meter(&self) -> Box<dyn Fn() -> u64> {
+        let (loader, host) = (self.loader.clone(), self.budgets.host.clone());
+        Box::new(move || {
+            let kept = if loader.cache().mode() == CacheMode::Ram { loader.cache().stats().bytes } else { 0 };
+            host.used_bytes() as u64 + kept
+        })
+    }
+
+    /// What the allocator of the data lane's device holds, as the lane saw it last.
+    pub(crate) fn lane_gauge(&self) -> Option<Arc<Gauge>> {
+        self.lane.as_ref().map(|lane| lane.gauge())
     }
 
     /// Clips that turned out to be bad.

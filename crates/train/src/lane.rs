@@ -1,5 +1,8 @@
 //! The data lane's device: samples in, normalised log-mel out, a batch at a time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use burn::signal::rfft;
 use burn::tensor::{Tensor, TensorData};
 use tandem_audio::{MelSettings, hann_window, mel_filters};
@@ -24,6 +27,29 @@ pub struct DataLane {
     /// One over the deviation, `[1, 1, n_mels]`.
     scale: Tensor<3>,
     piece_bytes: usize,
+    gauge: Arc<Gauge>,
+}
+
+/// What the allocator of a device holds, for other threads to look at without waiting for the device.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    in_use: AtomicU64,
+    reserved: AtomicU64,
+}
+
+impl Gauge {
+    fn read(&self, device: &Device) {
+        if let Some(pool) = device.memory_pool_usage() {
+            self.in_use.store(pool.bytes_in_use, Ordering::Relaxed);
+            self.reserved.store(pool.bytes_reserved, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes in use and bytes reserved; none if the device does not say.
+    pub fn get(&self) -> Option<(u64, u64)> {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        (reserved > 0).then(|| (self.in_use.load(Ordering::Relaxed), reserved))
+    }
 }
 
 impl DataLane {
@@ -49,19 +75,27 @@ impl DataLane {
             scale: tensor(stats.deviation.iter().map(|deviation| 1.0 / deviation).collect(), [1, 1, n_mels]),
             settings: settings.clone(),
             piece_bytes: PIECE_BYTES,
+            gauge: Arc::default(),
         })
     }
 
-    /// Works in pieces of at most so many bytes.
+    /// Works in pieces of at most so many bytes, if that is less than usual.
     pub fn piece_bytes(mut self, bytes: usize) -> DataLane {
-        self.piece_bytes = bytes;
+        self.piece_bytes = self.piece_bytes.min(bytes);
         self
+    }
+
+    /// What the allocator of its device holds, as it was after the last batch.
+    pub fn gauge(&self) -> Arc<Gauge> {
+        self.gauge.clone()
     }
 
     /// Bytes that the work on a row of so many frames takes: its samples, windows, spectra and results.
     pub fn row_bytes(&self, frames: usize) -> usize {
         let bins = self.settings.n_fft / 2 + 1;
-        4 * (self.settings.signal_samples(frames) + frames * (3 * self.settings.n_fft + 4 * bins))
+        let values = self.settings.signal_samples(frames) + frames * (3 * self.settings.n_fft + 4 * bins);
+        // The allocator of a device was seen to hold five times as much, for the two threads that use it.
+        4 * values * 5
     }
 
     /// Bytes that a batch takes here at once: its results, and the piece that is at work.
@@ -83,6 +117,8 @@ impl DataLane {
         let reference = (inputs.reference.as_ref().zip(signal.reference.as_ref()))
             .map(|(reference, samples)| self.rows(samples, &reference.lengths, reference.frames));
         self.device.sync().map_err(|error| error.to_string())?;
+        // Asked for here: who asks a device waits for it.
+        self.gauge.read(&self.device);
         Ok(Some(DeviceSound { mel, reference }))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tandem_device::Lanes;
-use tandem_device::memory::{Footprint, Lane};
+use tandem_device::memory::Footprint;
 use tandem_flow::{Context, Cursor};
 use tandem_model::{ModelConfig, REFERENCE_FRAMES, weights};
 use tandem_observe::Paces;
@@ -11,18 +11,16 @@ use tandem_observe::Paces;
 use crate::events::{Preflight, TrainError};
 use crate::features::MelStats;
 use crate::feed::{Budgets, Data, Feed};
-use crate::guard::Guard;
 use crate::preflight::preflight;
 use crate::settings::{CachePlace, TrainSettings};
 use crate::step::{Learner, StepRecord, learning_device};
+use crate::trainer::guards;
 
-/// What a few batches and steps took.
+/// What the model alone takes.
 #[derive(Clone, Debug)]
-pub struct Measured {
-    /// A batch through each stage.
-    pub paces: Paces,
-    /// Workers that loaded.
-    pub workers: usize,
+pub struct MeasuredModel {
+    /// Milliseconds of a step.
+    pub step_ms: f64,
     /// Parameters of the model.
     pub parameters: usize,
     /// Bytes of the largest batch on the model's device.
@@ -33,68 +31,109 @@ pub struct Measured {
     pub footprint: Footprint,
 }
 
-/// Measures `steps` batches and steps after one that warms up, without a cache: as the first epoch is. `progress` hears
-/// how much is done.
-pub fn measure(
+/// What is needed for a feed.
+struct Stand {
+    settings: TrainSettings,
+    config: ModelConfig,
+    stats: MelStats,
+    budgets: Budgets,
+}
+
+impl Stand {
+    fn new(data: &Data, settings: &TrainSettings) -> Result<Stand, TrainError> {
+        let settings = TrainSettings { cache: CachePlace::Off, autotune: false, ..settings.clone() };
+        let loader = data.loader(&settings, None).map_err(TrainError::Data)?;
+        let stats = MelStats::measure(&loader)
+            .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
+        let reference = data.corpus.speakers().len() > 1;
+        let n_mels = data.corpus.settings().mel.n_mels;
+        let config = ModelConfig::new(settings.size, data.corpus.tokenizer().size(), n_mels, reference);
+        let budgets = Budgets::new(settings.memory_limit, settings.data_limit, settings.model_limit);
+        Ok(Stand { settings, config, stats, budgets })
+    }
+
+    fn feed(&self, data: &Data, lanes: &Lanes) -> Result<Feed, TrainError> {
+        let device = learning_device(&lanes.model, &self.settings);
+        let shape = (self.config.decoder.group, self.config.reference.then_some(REFERENCE_FRAMES));
+        let Stand { settings, stats, budgets, .. } = self;
+        Feed::new(data, settings, stats, shape, lanes, &device, budgets).map_err(TrainError::Data)
+    }
+}
+
+/// Whether to go on; asked after each batch and step, and told that one more is done.
+pub type GoOn<'a> = &'a mut dyn FnMut() -> bool;
+
+/// What the pipeline delivers when the model takes everything at once: the mean of `batches` batches after one that
+/// warms up, without a cache, as the first epoch is. `step_ms` is left 0. None when `go_on` says so.
+pub fn measure_data(
+    data: &Data,
+    settings: &TrainSettings,
+    lanes: &Lanes,
+    batches: usize,
+    go_on: GoOn<'_>,
+) -> Result<Option<Paces>, TrainError> {
+    let stand = Stand::new(data, settings)?;
+    let context = Context::default();
+    let mut flow = stand.feed(data, lanes)?.flow(&context, Cursor::START, u64::MAX);
+    for _ in 0..=batches {
+        match flow.next() {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(TrainError::Stage(error)),
+            None => break,
+        }
+        if !go_on() {
+            return Ok(None);
+        }
+    }
+    drop(flow);
+    let mean_ms = |name: &str| mean_without_first(&context.recent(name));
+    Ok(Some(Paces {
+        load_ms: mean_ms("load") / stand.settings.workers.max(1) as f64,
+        preprocess_ms: mean_ms("preprocess"),
+        transfer_ms: mean_ms("transfer"),
+        step_ms: 0.0,
+    }))
+}
+
+/// What `steps` steps take after one that warms up, and what the longest batch takes. None when `go_on` says so.
+pub fn measure_model(
     data: &Data,
     settings: &TrainSettings,
     lanes: &Lanes,
     steps: usize,
-    mut progress: impl FnMut(usize, usize),
-) -> Result<Measured, TrainError> {
-    let settings = TrainSettings { cache: CachePlace::Off, autotune: false, ..settings.clone() };
-    let loader = data.loader(&settings, None).map_err(TrainError::Data)?;
-    let stats = MelStats::measure(&loader)
-        .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
-    let reference = data.corpus.speakers().len() > 1;
-    let mel = &data.corpus.settings().mel;
-    let config = ModelConfig::new(settings.size, data.corpus.tokenizer().size(), mel.n_mels, reference);
-    let device = learning_device(&lanes.model, &settings);
-    let budgets = Budgets::new(settings.memory_limit);
-    let shape = (config.decoder.group, reference.then_some(REFERENCE_FRAMES));
-    let feed = Feed::new(data, &settings, &stats, shape, lanes, &device, &budgets).map_err(TrainError::Data)?;
-    let mut guard = Guard::new(Lane::Model, &lanes.model, &lanes.placement.model, settings.model_limit, &budgets.model);
-
-    // The pipeline alone: what it can deliver when the model takes everything at once.
-    let context = Context::default();
-    let mut flow = feed.flow(&context, Cursor::START, u64::MAX);
-    let mut ready = Vec::new();
-    let all = 2 * (steps + 1);
-    for done in 0..=steps {
-        progress(done, all);
-        match flow.next() {
-            Some(Ok(envelope)) => ready.push(envelope.value),
-            Some(Err(error)) => return Err(TrainError::from_flow(error)),
-            None => break,
-        }
-    }
-    drop(flow);
-    let mean_ms = |name: &str| context.stage(name).map_or(0.0, |stage| 1e3 * stage.busy.mean);
-    let workers = settings.workers.max(1);
-
-    // The model alone.
-    let mut learner = Learner::new(&config, &settings, &lanes.model);
+    go_on: GoOn<'_>,
+) -> Result<Option<MeasuredModel>, TrainError> {
+    let stand = Stand::new(data, settings)?;
+    let feed = stand.feed(data, lanes)?;
+    let mut learner = Learner::new(&stand.config, &stand.settings, &lanes.model);
     let parameters = weights::parameters(learner.model()).iter().map(|info| info.count).sum();
-    guard.admit_model(parameters).map_err(|error| TrainError::Memory(error, Vec::new()))?;
+    let (_, mut guard) = guards(&feed, &stand.settings, lanes, &stand.budgets);
+    let too_much = |error| TrainError::Memory(error, Vec::new());
+    guard.admit_model(parameters).map_err(too_much)?;
     let longest = feed.longest().ok_or_else(|| TrainError::Data("the longest batch cannot be read".to_owned()))?;
     let batch_bytes = longest.inputs.bytes();
     let (preflight, footprint) = preflight(&longest, &mut learner, &mut guard)?;
     drop(longest);
-    let mut times = Vec::new();
-    for (done, batch) in ready.into_iter().enumerate() {
-        progress(steps + 1 + done, all);
-        let started = Instant::now();
-        let record = learner.step(batch);
-        StepRecord::read(&[record]);
-        times.push(1e3 * started.elapsed().as_secs_f64());
+    if !go_on() {
+        return Ok(None);
     }
-    // The first one warms up.
-    let kept = if times.len() > 1 { &times[1..] } else { &times[..] };
-    let paces = Paces {
-        load_ms: mean_ms("load") / workers as f64,
-        preprocess_ms: mean_ms("preprocess"),
-        transfer_ms: mean_ms("transfer"),
-        step_ms: kept.iter().sum::<f64>() / kept.len().max(1) as f64,
-    };
-    Ok(Measured { paces, workers: settings.workers, parameters, batch_bytes, preflight, footprint })
+    let context = Context::default();
+    let mut seconds = Vec::new();
+    for batch in feed.flow(&context, Cursor::START, u64::MAX).take(steps + 1) {
+        let batch = batch.map_err(TrainError::Stage)?.value;
+        let started = Instant::now();
+        StepRecord::read(&[learner.step(batch)]);
+        seconds.push(started.elapsed().as_secs_f64());
+        if !go_on() {
+            return Ok(None);
+        }
+    }
+    let step_ms = mean_without_first(&seconds);
+    Ok(Some(MeasuredModel { step_ms, parameters, batch_bytes, preflight, footprint }))
+}
+
+/// Milliseconds of seconds; the first one warms up.
+fn mean_without_first(seconds: &[f64]) -> f64 {
+    let kept = if seconds.len() > 1 { &seconds[1..] } else { seconds };
+    1e3 * kept.iter().sum::<f64>() / kept.len().max(1) as f64
 }

@@ -109,6 +109,23 @@ impl AdamW {
         AdamW { settings, moments: Vec::new() }
     }
 
+    /// Makes room for the memory of all parameters, as the first step does.
+    pub fn prepare(&mut self, model: &Voice) {
+        struct Visitor(Vec<(Tensor<2>, Tensor<2>)>);
+        impl ModuleVisitor for Visitor {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let zeros = || as_matrix(param.val().inner()).zeros_like();
+                self.0.push((zeros(), zeros()));
+            }
+        }
+        let mut visitor = Visitor(Vec::new());
+        model.visit(&mut visitor);
+        self.moments.resize_with(visitor.0.len(), || None);
+        for (moments, zeros) in self.moments.iter_mut().zip(visitor.0) {
+            moments.get_or_insert(zeros);
+        }
+    }
+
     /// One step with gradients clipped to `clip`. Returns the model and the norm of the gradients, on the device.
     pub fn step(&mut self, model: Voice, grads: Grads, step: u64, rate: f64, clip: f64) -> (Voice, Tensor<1>) {
         let norm = grads.square_norm().expect("a model has gradients").sqrt();

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use tandem_device::memory::{Footprint, ladder};
+use tandem_model::Inputs;
 
 use crate::events::{Preflight, TrainError};
 use crate::features::Ready;
@@ -63,25 +64,26 @@ pub(crate) fn preflight(
     let (rows, batch_bytes) = (inputs.rows(), inputs.bytes());
     let wanted = rows.div_ceil(learner.parts());
     let fixed = guard.held_bytes() + batch_bytes;
-    let before = guard.pool_bytes();
+    learner.make_room();
+    let before = guard.held_now();
     let mut trials = Trials::default();
     let mut next = if limit.is_some() { 1 } else { wanted };
     while trials.rows() < wanted {
-        if guard.check_against(fixed, trials.predict(next), "the longest batch").is_err() {
-            break;
-        }
-        let part = inputs.part(0..next);
-        let took = guard.trial(before, || {
-            let (values, _grads) = learner.gradients_that_fit(&part);
-            let _ = values.into_data();
+        // With several parts the gradients of those before are kept.
+        let more = if next < rows { guard.gradient_bytes() } else { 0 };
+        let fits = guard.check_against(fixed, trials.predict(next) + more, "the longest batch").and_then(|()| {
+            let part = inputs.part(0..next);
+            let mut ran_out = false;
+            let took = guard.trial(before, || ran_out |= !learner.rehearse(&part, 1));
+            guard.check_against(fixed, took + more, "the longest batch").map(|()| (took, ran_out))
         });
-        if let Err(error) = guard.check_against(fixed, took, "one clip of the longest batch") {
-            if trials.rows() == 0 {
-                return Err(TrainError::Memory(error, Vec::new()));
-            }
-            break;
+        match fits {
+            Ok((took, false)) => trials.add(next, took),
+            _ if trials.rows() > 0 => break,
+            // Not even one clip.
+            Ok((_, true)) => return Err(TrainError::OutOfMemory { rows: next, frames: inputs.sound.mel.dims()[1] }),
+            Err(error) => return Err(TrainError::Memory(error, Vec::new())),
         }
-        trials.add(next, took);
         next = (2 * next).min(wanted);
     }
     let footprint = Footprint {
@@ -92,10 +94,13 @@ pub(crate) fn preflight(
         rows,
         queued: 1,
     };
-    if trials.rows() < wanted {
-        learner.split(rows.div_ceil(trials.rows().max(1)).next_power_of_two());
+    let mut needed = trials.most();
+    if trials.rows() < rows {
+        learner.split(rows.div_ceil(trials.rows()).next_power_of_two());
+        needed += guard.gradient_bytes();
     }
-    guard.provide_for_steps(trials.most());
+    guard.provide_for_steps(needed);
+    confirm(inputs, learner, guard)?;
     let [_, frames, _] = inputs.sound.mel.dims();
     let preflight = Preflight {
         rows,
@@ -107,6 +112,25 @@ pub(crate) fn preflight(
         limit_bytes: limit,
     };
     Ok((preflight, footprint))
+}
+
+/// The whole batch as it will go through the device, twice: an allocator on a device holds pages of many sizes, which no
+/// sum of needs foretells. Splits further if that is what it takes.
+fn confirm(inputs: &Inputs, learner: &mut Learner, guard: &Guard) -> Result<(), TrainError> {
+    if guard.limit().is_none() || guard.shares_host() {
+        return Ok(());
+    }
+    loop {
+        guard.give_back();
+        let ran = (0..2).all(|_| learner.rehearse(inputs, learner.parts()));
+        let held = guard.check_now("the longest batch");
+        match held {
+            Ok(()) if ran => return Ok(()),
+            _ if learner.parts() < inputs.rows() => learner.split(2 * learner.parts()),
+            Err(error) => return Err(TrainError::Memory(error, Vec::new())),
+            Ok(()) => return Err(TrainError::OutOfMemory { rows: 1, frames: inputs.sound.mel.dims()[1] }),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,9 @@ pub struct TrainSettings {
     /// Bytes that the model lane may take of its device; none: all of it.
     #[serde(default)]
     pub model_limit: Option<u64>,
+    /// The limits were asked for; otherwise they are what the devices have.
+    #[serde(default)]
+    pub isolated: bool,
     /// Seconds without a batch after which the run is given up.
     #[serde(default)]
     pub stall_timeout: f64,
@@ -156,6 +159,7 @@ impl Default for TrainSettings {
             start_delay: 2.0,
             data_limit: None,
             model_limit: None,
+            isolated: false,
             stall_timeout: 300.0,
             memory_limit: 512_000_000,
             cache: CachePlace::Ram,

@@ -192,12 +192,46 @@ impl Learner {
     /// The same, in as few parts as the device's memory allows, beginning with what was enough before.
     pub fn gradients_that_fit(&mut self, inputs: &Inputs) -> (Tensor<1>, Grads) {
         loop {
-            match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, self.parts))) {
-                Ok(result) => return result,
-                Err(panic) if is_out_of_memory(&*panic) && self.parts < inputs.rows() => self.parts *= 2,
-                Err(panic) => resume_unwind(panic),
+            match self.try_gradients(inputs, self.parts) {
+                Some(result) => return result,
+                None if self.parts < inputs.rows() => self.parts *= 2,
+                None => panic!("out of memory: not even one clip at a time fits"),
             }
         }
+    }
+
+    /// The same in so many parts; none if that is too much for the device's memory.
+    pub fn try_gradients(&self, inputs: &Inputs, parts: usize) -> Option<(Tensor<1>, Grads)> {
+        match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, parts))) {
+            Ok(result) => Some(result),
+            Err(panic) if is_out_of_memory(&*panic) => None,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Makes room for everything that is kept from step to step.
+    pub fn make_room(&mut self) {
+        let model = self.model.take().expect("absent only inside a step");
+        self.optimiser.prepare(&model);
+        self.model = Some(model);
+    }
+
+    /// Everything that a step does, with gradients that are not finite, so that it changes nothing: to see what it
+    /// takes. False if that is too much for the device's memory.
+    pub fn rehearse(&mut self, inputs: &Inputs, parts: usize) -> bool {
+        let Some((values, grads)) = self.try_gradients(inputs, parts) else { return false };
+        let zero = Tensor::zeros([1], &self.device.clone().inner());
+        let model = self.model.take().expect("absent only inside a step");
+        let grads = grads.divided_by(&zero);
+        let (model, norm) = self.optimiser.step(model, grads, self.step + 1, 0.0, self.settings.clip);
+        self.model = Some(model);
+        let _ = Tensor::cat(vec![values, norm], 0).into_data();
+        true
+    }
+
+    /// Whether there is a model: not after a step that failed while it changed it.
+    pub fn is_whole(&self) -> bool {
+        self.model.is_some()
     }
 
     /// Batches go through the device in at least so many parts.

@@ -1,14 +1,15 @@
 //! A run, from the first batch to the final report. Reads top to bottom: feed → step → record.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tandem_device::Lanes;
 use tandem_device::memory::{Lane, LaneMemory, MemoryLimitExceeded};
 use tandem_device::probes::CpuMeter;
+use tandem_device::{Backend, Lanes};
 use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
 use tandem_model::{Device, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
@@ -17,8 +18,8 @@ use tandem_observe::spectrogram_png;
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
 use crate::events::{Ending, Event, Progress, Report, TrainError};
 use crate::features::{MelStats, Prepared, Ready};
-use crate::feed::{Budgets, Data, Feed, LaneFault};
-use crate::guard::Guard;
+use crate::feed::{Budgets, DATA_LANE, Data, Feed, LaneFault, MODEL_LANE};
+use crate::guard::{Guard, Source};
 use crate::memory;
 use crate::preflight::preflight;
 use crate::run::{Log, RunFolder};
@@ -28,6 +29,8 @@ use crate::step::{Injection, Learner, StepRecord, StepValues, learning_device};
 
 /// Speakers that can be asked for by name, at most.
 const MOST_VOICES: usize = 256;
+/// A loss scale that was halved so often is as small as it gets: it is not the scale.
+const MOST_OVERFLOWS: u32 = 40;
 /// SPEC T9: steps between two looks at the lanes' memory that are told.
 const MEMORY_EVERY: u64 = 100;
 /// Clips that a validation looks at, at most.
@@ -73,6 +76,8 @@ struct Ongoing {
     seconds_before: f64,
     audio_seconds: f64,
     saved: Option<u64>,
+    /// Steps in a row that half precision could not do.
+    overflows: u32,
 }
 
 impl Trainer {
@@ -99,6 +104,7 @@ impl Trainer {
                     audio_seconds: checkpoint.state.audio_seconds,
                     // A checkpoint of another folder is not yet one of this run.
                     saved: start_is_here.then_some(checkpoint.state.step),
+                    overflows: 0,
                 };
                 (checkpoint.state.stats.clone(), state)
             }
@@ -192,22 +198,18 @@ impl Trainer {
             context.stall_timeout = Some(Duration::from_secs_f64(self.settings.stall_timeout));
         }
         let context = &context;
-        let budgets = Budgets::new(self.settings.memory_limit);
-        let placement = self.lanes.placement.clone();
         let (settings, lanes) = (&self.settings, &self.lanes);
-        let mut data_guard = Guard::new(Lane::Data, &lanes.data, &placement.data, settings.data_limit, &budgets.data);
-        let mut model_guard =
-            Guard::new(Lane::Model, &lanes.model, &placement.model, settings.model_limit, &budgets.model);
+        let budgets = Budgets::new(settings.memory_limit, settings.data_limit, settings.model_limit);
         let reference = self.config.reference.then_some(REFERENCE_FRAMES);
         let device = learning_device(&lanes.model, settings);
         let shape = (self.config.decoder.group, reference);
         let mut feed =
             Feed::new(&self.data, settings, &self.stats, shape, lanes, &device, &budgets).map_err(TrainError::Data)?;
         feed.fail(self.lane_fault);
+        let (mut data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let too_much = |error: MemoryLimitExceeded| TrainError::Memory(error, Vec::new());
         let (longest_host, longest_data) = feed.longest_bytes();
         data_guard.check_against(0, longest_data, "the longest batch").map_err(too_much)?;
-        model_guard.one_batch(feed.longest_model_bytes(self.config.decoder.group));
         let batches = feed.batches();
         let steps = self.total_steps(batches);
         let feeding = feed.flow(context, start, self.settings.epochs);
@@ -221,7 +223,8 @@ impl Trainer {
         let mut log = Log::open(&self.run.log_path(), first_step).map_err(io(self.run.log_path()))?;
         let parts = parameter_parts(self.lock().model());
         let parameters = parts.iter().map(|(_, count)| count).sum();
-        on_event(Event::Model { parts: &parts, device: format!("{:?}", self.lanes.model) });
+        let at = &self.lanes.placement.model;
+        on_event(Event::Model { parts: &parts, device: format!("{} ({}, {})", at.label(), at.name, at.backend) });
         let mut flow = self.train_stage(feeding);
         let validation =
             feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
@@ -229,17 +232,21 @@ impl Trainer {
             // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
             // that what it takes can be told from what the data lane takes.
             if model_guard.shares_host() {
-                self.warm_up(context, lane_started, &feed, on_event);
+                self.warm_up(context, lane_started, &feed, on_event)?;
                 if model_guard.limit().is_some() {
                     wait_until_quiet(context);
                 }
-                self.preflight(&feed, &mut model_guard, on_event)?;
+                self.preflight(&feed, &data_guard, &mut model_guard, on_event)?;
             } else {
-                self.preflight(&feed, &mut model_guard, on_event)?;
-                self.warm_up(context, lane_started, &feed, on_event);
+                self.preflight(&feed, &data_guard, &mut model_guard, on_event)?;
+                self.warm_up(context, lane_started, &feed, on_event)?;
             }
-            let seconds = (context.clock.now() - lane_started).as_secs_f64();
-            on_event(Event::Starting { ready: waiting_in(context, "host"), of: feed.buffer(), seconds });
+            data_guard.check_now("the first batches").map_err(too_much)?;
+            feed.open_device_queue();
+            if context.stop.reason().is_none() {
+                let seconds = (context.clock.now() - lane_started).as_secs_f64();
+                on_event(Event::Starting { ready: waiting_in(context, "host"), of: feed.buffer(), seconds });
+            }
         }
         let mut tuner = feed.autotune(context);
         let mut cpu = CpuMeter::new();
@@ -262,7 +269,11 @@ impl Trainer {
                     break;
                 }
                 Some(Err(error)) => {
-                    failure = Some(TrainError::from_flow(error));
+                    failure = Some(match (&error.kind, &*error.stage) {
+                        (ErrorKind::OverLimit(over), MODEL_LANE) => too_much(model_guard.refused(over)),
+                        (ErrorKind::OverLimit(over), DATA_LANE) => too_much(data_guard.refused(over)),
+                        _ => TrainError::Stage(error),
+                    });
                     break;
                 }
             };
@@ -304,7 +315,7 @@ impl Trainer {
             let validate = self.settings.validate_every.map_or(end_of_epoch, due) || step == steps;
             let save = due(self.settings.checkpoint_every) || step == steps;
             if due(self.settings.log_every) || validate || save || pending.len() >= 1000 {
-                match self.flush(&mut pending, &mut log, on_event) {
+                match caught(|| self.flush(&mut pending, &mut log, on_event)) {
                     Ok(Some(values)) => {
                         last_loss = Some(values.loss);
                         on_event(Event::Progress(&window.close(context, step, steps, epoch, &values, &self.settings)));
@@ -316,7 +327,7 @@ impl Trainer {
             if failure.is_some() {
                 break;
             }
-            if validate && let Err(error) = self.validate(&validation, step, &mut log, on_event) {
+            if validate && let Err(error) = caught(|| self.validate(&validation, step, &mut log, on_event)) {
                 failure = Some(error);
                 break;
             }
@@ -325,7 +336,14 @@ impl Trainer {
                 let _ = self.save(started, on_event);
             }
             if due(self.settings.sample_every) {
-                self.sample(&validation, step, on_event);
+                // A sample that cannot be made is told; the run goes on.
+                let made = caught(|| {
+                    self.sample(&validation, step, on_event);
+                    Ok(())
+                });
+                if let Err(error) = made {
+                    on_event(Event::SampleFailed { step, error: error.to_string() });
+                }
             }
             if self.settings.patience > 0 && self.state.stale >= self.settings.patience {
                 ending = Ending::Stale;
@@ -340,7 +358,7 @@ impl Trainer {
             let _ = self.save(started, on_event);
         }
         drop(flow);
-        let flushed = self.flush(&mut pending, &mut log, on_event);
+        let flushed = caught(|| self.flush(&mut pending, &mut log, on_event));
         if let Ok(Some(values)) = &flushed {
             last_loss = Some(values.loss);
         }
@@ -350,7 +368,8 @@ impl Trainer {
         let seconds = started.elapsed().as_secs_f64();
         let train = context.stage("train");
         let report = Report {
-            ending,
+            ending: if failure.is_some() { Ending::Failed } else { ending },
+            error: failure.as_ref().map(ToString::to_string),
             step,
             steps: step - first_step,
             seconds,
@@ -389,12 +408,19 @@ impl Trainer {
     }
 
     /// Sees that the longest batch fits, in parts if need be.
-    fn preflight(&self, feed: &Feed, guard: &mut Guard, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
+    fn preflight(
+        &self,
+        feed: &Feed,
+        data_guard: &Guard,
+        guard: &mut Guard,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), TrainError> {
         let Some(longest) = feed.longest() else { return Ok(()) };
+        data_guard.check_now("the longest batch").map_err(|error| TrainError::Memory(error, Vec::new()))?;
         let mut learner = self.lock();
-        let parts = learner.parts();
-        let (preflight, _) = preflight(&longest, &mut learner, guard)?;
-        if learner.parts() > parts {
+        let (preflight, _) = caught(|| preflight(&longest, &mut learner, guard))?;
+        // Also when an earlier start had to split them.
+        if learner.parts() > self.settings.accumulate {
             on_event(Event::Split { step: learner.steps() + 1, parts: learner.parts() });
         }
         on_event(Event::Preflight(&preflight));
@@ -403,26 +429,36 @@ impl Trainer {
 
     /// SPEC M6: the model starts when the data lane is ahead, at the latest after a while, and never without a batch
     /// (for that its first step waits by itself).
-    fn warm_up(&self, context: &Context, since: Duration, feed: &Feed, on_event: &mut dyn FnMut(Event<'_>)) {
+    fn warm_up(
+        &self,
+        context: &Context,
+        since: Duration,
+        feed: &Feed,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), TrainError> {
         let (of, delay) = (feed.buffer(), self.settings.start_delay);
         let ready = || waiting_in(context, "host");
         let waited = || (context.clock.now() - since).as_secs_f64();
         if waited() < delay && ready() < of {
             on_event(Event::Warming { seconds: delay - waited(), ready: ready(), of });
         }
-        // A lane that gives nothing at all is reported when the first step asks for its batch.
-        let patience = if self.settings.stall_timeout > 0.0 { self.settings.stall_timeout } else { f64::INFINITY };
-        while context.stop.reason().is_none()
-            && ((waited() < delay && ready() < of)
-                || (waiting_in(context, "model") == 0 && waited() < delay.max(patience)))
-        {
+        let patience = context.stall_timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64());
+        while context.stop.reason().is_none() {
+            let first_is_there = waiting_in(context, "model") > 0;
+            if first_is_there && (ready() >= of || waited() >= delay) {
+                break;
+            }
+            if !first_is_there && waited() >= delay.max(patience) {
+                return Err(TrainError::Stage(context.stalled(Duration::from_secs_f64(waited()))));
+            }
             context.clock.sleep(Duration::from_millis(5));
         }
+        Ok(())
     }
 
     /// Reads the losses of the steps since the last time and writes them down; returns their mean.
     fn flush(
-        &self,
+        &mut self,
         pending: &mut Vec<StepRecord>,
         log: &mut Log,
         on_event: &mut dyn FnMut(Event<'_>),
@@ -441,7 +477,8 @@ impl Trainer {
         log.add(&lines).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
         let mut failure = None;
         for (record, values) in pending.iter().zip(&values).filter(|(_, values)| !values.is_finite()) {
-            if self.settings.mixed_precision && values.loss.is_finite() {
+            self.state.overflows += 1;
+            if self.settings.mixed_precision && values.loss.is_finite() && self.state.overflows <= MOST_OVERFLOWS {
                 // Sixteen bits were not enough: nothing was changed, the next step has a smaller scale.
                 on_event(Event::Overflow { step: record.step });
                 continue;
@@ -453,6 +490,9 @@ impl Trainer {
             }
         }
         pending.clear();
+        if values.iter().any(StepValues::is_finite) {
+            self.state.overflows = 0;
+        }
         let good: Vec<&StepValues> = values.iter().filter(|values| values.is_finite()).collect();
         if let Some(failure) = failure {
             return Err(failure);
@@ -475,8 +515,10 @@ impl Trainer {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), TrainError> {
         let model = plain(self.lock().model());
+        // No more at once than a step has, of batches that are smaller than those of training.
+        let rows = self.settings.batch_size.div_ceil(self.lock().parts()).max(1);
         let ahead = validation_queue(self.settings.device_queue);
-        let terms = validation_losses(&model, batches, &self.lanes.model, ahead);
+        let terms = validation_losses(&model, batches, &self.lanes.model, rows, ahead);
         let loss = terms.iter().sum::<f64>();
         // As it is kept in checkpoints, so that a run that went on decides the same.
         let kept = loss as f32;
@@ -497,7 +539,8 @@ impl Trainer {
     fn save(&mut self, started: Instant, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), CheckpointError> {
         let checkpoint = {
             let learner = self.lock();
-            if learner.steps() == 0 || self.state.saved == Some(learner.steps()) {
+            // After a step that failed half way there is no model to save; the last checkpoint holds.
+            if learner.steps() == 0 || self.state.saved == Some(learner.steps()) || !learner.is_whole() {
                 return Ok(());
             }
             self.checkpoint(&learner, started)
@@ -566,6 +609,32 @@ impl Trainer {
     }
 }
 
+/// What watches the memory of the data lane and of the model lane.
+pub(crate) fn guards(feed: &Feed, settings: &TrainSettings, lanes: &Lanes, budgets: &Budgets) -> (Guard, Guard) {
+    let Lanes { placement, model, .. } = lanes;
+    let data_source = feed.lane_gauge().map_or(Source::Counted, Source::Gauge);
+    let model_source = if model.memory_pool_usage().is_some() {
+        Source::Pool(model.clone())
+    } else if placement.model.backend == Backend::Cpu {
+        Source::Process(feed.host_meter())
+    } else {
+        Source::Counted
+    };
+    (
+        Guard::new(Lane::Data, data_source, &placement.data, settings.data_limit, &budgets.data),
+        Guard::new(Lane::Model, model_source, &placement.model, settings.model_limit, &budgets.model),
+    )
+}
+
+/// A panic of a driver or of a bug becomes an error, so that what was learned can still be saved.
+fn caught<T>(work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(TrainError::Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned())))
+    })
+}
+
 /// The share of the time that the busiest of these stages was at work.
 fn lane_busy(context: &Context, stages: &[&str], seconds: f64) -> f64 {
     let busy = |name: &&str| context.stage(name).map_or(0.0, |stage| stage.busy.total);
@@ -600,13 +669,18 @@ pub(crate) fn plain(model: &Voice) -> Voice {
 }
 
 /// The terms of the loss over some batches, each clip's frames weighing the same.
-/// `ahead` batches wait on the device at once.
-pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device, ahead: usize) -> [f64; 3] {
+/// At most `rows` clips go through the device at once, and `ahead` such parts wait there.
+pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device, rows: usize, ahead: usize) -> [f64; 3] {
     let frames: Vec<usize> = batches.iter().flat_map(|batch| batch.inputs.mel_lengths.clone()).collect();
     let tokens: Vec<usize> = batches.iter().flat_map(|batch| batch.inputs.id_lengths.clone()).collect();
     let totals = Totals::new(&frames, &tokens);
     let mut sums = [0f64; 3];
-    let mut uploads = batches.iter().map(|batch| batch.inputs.clone().upload(device));
+    let parts = batches.iter().flat_map(|batch| {
+        let all = batch.inputs.rows;
+        let rows = rows.clamp(1, all.max(1));
+        (0..all).step_by(rows).map(move |first| batch.inputs.rows(first..(first + rows).min(all)))
+    });
+    let mut uploads = parts.map(|inputs| inputs.upload(device));
     let mut waiting: VecDeque<Inputs> = uploads.by_ref().take(ahead.max(1)).collect();
     while let Some(inputs) = waiting.pop_front() {
         let (losses, _) = model.losses(&inputs, totals, 0.0, false);

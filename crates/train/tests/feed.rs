@@ -28,7 +28,7 @@ fn a_starved_model_gets_more_workers() {
         };
         let n_mels = data.corpus.settings().mel.n_mels;
         let stats = MelStats { mean: vec![0.0; n_mels], deviation: vec![1.0; n_mels] };
-        let budgets = Budgets::new(512_000_000);
+        let budgets = Budgets::new(512_000_000, None, None);
         let lanes = Lanes::cpu();
         let feed = Feed::new(&data, &settings, &stats, (2, None), &lanes, &Device::flex(), &budgets).expect("a feed");
         let context = Context::default();

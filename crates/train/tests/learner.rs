@@ -110,6 +110,28 @@ fn every_part_of_the_model_has_a_gradient() {
 }
 
 #[test]
+fn a_rehearsal_changes_nothing() {
+    let settings = TrainSettings::default();
+    let rows = inputs(&[(7, 40), (12, 90)], 0, true);
+    let run = |rehearsals: usize| {
+        let mut learner = Learner::new(&config(true), &settings, &Device::flex());
+        let batch = rows.clone().upload(learner.device());
+        let mut records = Vec::new();
+        for _ in 0..3 {
+            for _ in 0..rehearsals {
+                learner.make_room();
+                assert!(learner.rehearse(&batch, 2));
+            }
+            let ready = Ready { cursor: Cursor::START, clips: vec![0], seconds: 1.0, inputs: batch.clone() };
+            records.push(learner.step(ready));
+        }
+        let values: Vec<f64> = StepRecord::read(&records).into_iter().map(|values| values.loss).collect();
+        (values, weights::export(learner.model()), learner.optimiser().export(learner.model()))
+    };
+    assert_eq!(run(0), run(2), "to the bit");
+}
+
+#[test]
 fn steps_lower_the_loss_and_repeat_to_the_bit() {
     let rate = LearningRate { peak: 2e-3, warmup: 3, schedule: Schedule::Constant };
     let settings = TrainSettings { prior_steps: 5, rate, ..TrainSettings::default() };

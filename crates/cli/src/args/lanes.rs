@@ -36,11 +36,11 @@ pub(crate) enum FeaturesKind {
 /// Which devices work.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LaneArgs {
-    /// GPU that prepares batches: an index or a part of a name, see `tandem devices`; needs --model-gpu
-    #[arg(long, value_name = "GPU", help_heading = "Devices")]
+    /// GPU that prepares batches: an index or a part of a name, see `tandem devices`, or `cpu`; needs --model-gpu
+    #[arg(long, value_name = "GPU", allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) data_gpu: Option<Selector>,
     /// GPU that trains; needs --data-gpu
-    #[arg(long, value_name = "GPU", help_heading = "Devices")]
+    #[arg(long, value_name = "GPU", allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) model_gpu: Option<Selector>,
     /// Kind of device [default: auto]
     #[arg(long, value_enum, value_name = "BACKEND", help_heading = "Devices")]

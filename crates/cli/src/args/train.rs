@@ -74,8 +74,9 @@ pub(crate) enum NanKind {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then
-those of the run, but for --num-workers and --max-steps.
+those of the run, but for --num-workers, --max-steps and the devices, which may differ from start to start.
 Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command goes on exactly there.
+A second Ctrl-C ends at once; what came after the last checkpoint is lost.
 
 Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint.
 
@@ -84,6 +85,7 @@ Examples:
   tandem train --train-data my-voice --val-data my-voice-held-out --model-size small --batch-size 16
   tandem train --train-data my-voice --batch-size 8 --grad-accum 4      (the same as --batch-size 32, in less memory)
   tandem train --train-data my-voice --data-gpu 0 --model-gpu 1         (one GPU prepares, the other trains)
+  tandem train --train-data my-voice --data-gpu cpu --model-gpu 1       (this GPU alone)
   tandem train --train-data my-voice --data-gpu 0 --model-gpu 1 --enable-memory-isolation --model-gpu-memory 16384
   tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
 pub(crate) struct TrainArgs {
@@ -131,10 +133,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, help_heading = "Devices")]
     pub(crate) enable_memory_isolation: bool,
     /// What the data lane may take, in MB; without it, by the memory of the device [8192 if that is unknown]
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=10_000_000), requires = "enable_memory_isolation", help_heading = "Devices")]
+    #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, requires = "enable_memory_isolation", help_heading = "Devices")]
     pub(crate) data_gpu_memory: Option<u64>,
     /// What the model lane may take, in MB; without it, by the memory of the device [16384 if that is unknown]
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=10_000_000), requires = "enable_memory_isolation", help_heading = "Devices")]
+    #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, requires = "enable_memory_isolation", help_heading = "Devices")]
     pub(crate) model_gpu_memory: Option<u64>,
 
     /// Clips in a batch; without it, by the memory of the device
@@ -323,9 +325,27 @@ fn parse_temperature(text: &str) -> Result<f64, String> {
     if (0.0..=2.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 2".to_owned()) }
 }
 
+/// `8192`, `8192MB` or `8GB`, in MB.
+fn parse_megabytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, factor) = match (text.strip_suffix("GB"), text.strip_suffix("MB")) {
+        (Some(number), _) => (number, 1024),
+        (None, Some(number)) => (number, 1),
+        (None, None) => (text, 1),
+    };
+    let megabytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    megabytes
+        .filter(|&megabytes| (1..=10_000_000).contains(&megabytes))
+        .ok_or_else(|| "write a number of MB, or for example 8GB".to_owned())
+}
+
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=1e6).contains(&seconds) { Ok(seconds) } else { Err("it must be 0 or more".to_owned()) }
+    if (0.0..=1e6).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("it must be 0 or more, and at most 1000000".to_owned())
+    }
 }
 
 /// What goes wrong on purpose.

@@ -7,14 +7,16 @@ use serde_json::json;
 use tandem_device::memory::{DeviceMemory, MB, optimal_limits, predict};
 use tandem_device::probes::Probes;
 use tandem_device::topology::Link;
-use tandem_device::{Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Placement, Request, Selector, resolve};
+use tandem_device::{
+    Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, OpenError, Placement, Request, Selector, resolve,
+};
 use tandem_observe::{Advice, Paces, Situation, advise};
-use tandem_train::{Data, Measured, TrainSettings, measure};
+use tandem_train::{Data, GoOn, MeasuredModel, TrainError, TrainSettings, measure_data, measure_model};
 
 use crate::args::AdviseArgs;
 use crate::commands::corpus;
-use crate::commands::train::{batch_by_memory, failure, open_data};
-use crate::failure::{FAILED, Failure};
+use crate::commands::train::{batch_by_memory, failure, memory_hints, open_data};
+use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::lanes;
 use crate::messages::Messages;
@@ -49,22 +51,32 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
             Failure::new(FAILED, messages.with("lanes-refused", values))
         })?;
     }
-    let one = try_out(&data, &settings, &inventory, &single, args, messages)?;
-    let two = dual.as_ref().map(|dual| try_out(&data, &settings, &inventory, dual, args, messages)).transpose()?;
+    let rounds = 2 + 2 * (args.steps as usize + 1);
+    let bar = progress::bar(rounds as u64, stderr().is_terminal() && !args.json);
+    let mut go_on = || {
+        bar.inc(1);
+        interrupt.stop.reason().is_none()
+    };
+    let measured = try_out(&data, &settings, &inventory, (&single, dual.as_ref()), args.steps as usize, &mut go_on);
+    bar.finish_and_clear();
+    let measured = measured.map_err(|error| memory_hints(&error, false, failure(&error, messages), messages))?;
+    let Some((model, one, two)) = measured else {
+        return Err(Failure::new(INTERRUPTED, messages.get("advise-stopped")));
+    };
     let link = dual.as_ref().and_then(|dual| {
         let (data, model) = (inventory.device(dual.data.physical), inventory.device(dual.model.physical));
         lanes::link(&Probes::new(), data, model).value().copied()
     });
     let situation = Situation {
         gpus: inventory.gpus.iter().filter(|gpu| dual.is_some() || gpu.is_real()).count(),
-        single: one.paces,
-        dual: two.as_ref().map(|two| two.paces),
+        single: one,
+        dual: two,
         link,
-        batch_bytes: one.batch_bytes,
-        fits: one.preflight.ladder.first().is_none_or(|asked| asked.fits),
+        batch_bytes: model.batch_bytes,
+        fits: model.preflight.ladder.first().is_none_or(|asked| asked.fits),
     };
     let advice = advise(&situation);
-    let report = Report { args, settings: &settings, single, dual, one, two, situation, advice, link };
+    let report = Report { args, settings: &settings, single, dual, model, one, two, situation, advice, link };
     print(&if args.json { format!("{}\n", report.json()) } else { report.text(messages) })
 }
 
@@ -94,26 +106,33 @@ fn candidates(
     Ok((single, dual))
 }
 
+/// The model alone, the data for one device, and for two. The step is that of the same device in both cases.
 fn try_out(
     data: &Data,
     settings: &TrainSettings,
     inventory: &Inventory,
-    placement: &Placement,
-    args: &AdviseArgs,
-    messages: &Messages,
-) -> Result<Measured, Failure> {
-    let open = |index: Option<usize>| {
-        inventory.open(inventory.device(index)).map_err(|error| Failure::new(FAILED, error.to_string()))
+    (single, dual): (&Placement, Option<&Placement>),
+    steps: usize,
+    go_on: GoOn<'_>,
+) -> Result<Option<(MeasuredModel, Paces, Option<Paces>)>, TrainError> {
+    let open = |placement: &Placement| -> Result<Lanes, TrainError> {
+        let open = |index| inventory.open(inventory.device(index));
+        let refused = |error: OpenError| TrainError::DataLane(error.to_string());
+        let (data, model) = (open(placement.data.physical), open(placement.model.physical));
+        Ok(Lanes { placement: placement.clone(), data: data.map_err(refused)?, model: model.map_err(refused)? })
     };
-    let (lane_data, lane_model) = (open(placement.data.physical)?, open(placement.model.physical)?);
-    let lanes = Lanes { placement: placement.clone(), data: lane_data, model: lane_model };
-    let bar = progress::bar(1, stderr().is_terminal() && !args.json);
-    let measured = measure(data, settings, &lanes, args.steps as usize, |done, of| {
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
-    measured.map_err(|error| failure(&error, messages))
+    let lanes = open(single)?;
+    let Some(model) = measure_model(data, settings, &lanes, steps, go_on)? else { return Ok(None) };
+    let with_step = |paces: Paces| Paces { step_ms: model.step_ms, ..paces };
+    let Some(one) = measure_data(data, settings, &lanes, steps, go_on)? else { return Ok(None) };
+    let two = match dual {
+        None => None,
+        Some(dual) => match measure_data(data, settings, &open(dual)?, steps, go_on)? {
+            Some(two) => Some(with_step(two)),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some((model.clone(), with_step(one), two)))
 }
 
 struct Report<'a> {
@@ -121,8 +140,9 @@ struct Report<'a> {
     settings: &'a TrainSettings,
     single: Placement,
     dual: Option<Placement>,
-    one: Measured,
-    two: Option<Measured>,
+    model: MeasuredModel,
+    one: Paces,
+    two: Option<Paces>,
     situation: Situation,
     advice: Advice,
     link: Option<Link>,
@@ -139,22 +159,52 @@ impl Report<'_> {
                 let index = |lane: Option<usize>| lane.unwrap_or_default();
                 command += &format!(" --data-gpu {} --model-gpu {}", index(data.physical), index(model.physical));
             }
-            _ if self.single.model.backend == Backend::Cpu => command += " --backend cpu",
-            _ => {}
+            _ => match (self.single.model.physical, self.args.lanes.model_gpu.is_some(), self.args.lanes.backend) {
+                (None, _, _) => command += " --backend cpu",
+                // The device that was measured, if it was named.
+                (Some(index), true, _) | (Some(index), _, Some(_)) => {
+                    command += &format!(" --data-gpu cpu --model-gpu {index}");
+                }
+                (Some(_), false, None) => {}
+            },
+        }
+        if let Some(simulation) = self.args.lanes.simulate_devices {
+            command += &format!(" --simulate-devices {}x{}GB", simulation.devices, simulation.memory >> 30);
         }
         command
     }
 
     /// Batch sizes with what they take and whether that fits.
     fn ladder(&self) -> Vec<(usize, u64, Option<bool>)> {
-        let limit = self.one.preflight.limit_bytes.or(self.single.model.memory_bytes);
-        BATCHES
+        let limit = self.model.preflight.limit_bytes.or(self.single.model.memory_bytes);
+        let sizes: BTreeSet<usize> = BATCHES.into_iter().chain([self.settings.batch_size]).collect();
+        sizes
             .into_iter()
             .map(|batch| {
-                let bytes = predict(&self.one.footprint, batch, 1, false, 2);
+                let bytes = predict(&self.model.footprint, batch, 1, false, 2);
                 (batch, bytes, limit.map(|limit| bytes <= limit))
             })
             .collect()
+    }
+
+    /// What else is to be known about two devices and larger batches (SPEC M14).
+    fn supports(&self, messages: &Messages) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(link) = self.link.filter(|link| !link.is_far()) {
+            lines.push(messages.with("advise-support-same-root", &[("link", &link)]));
+        }
+        if let Some(two) = &self.two {
+            let taken_over = 1.0 - two.load_ms / self.one.load_ms.max(f64::MIN_POSITIVE);
+            if taken_over > 0.3 {
+                let share = format!("{:.0}", 100.0 * taken_over);
+                lines.push(messages.with("advise-support-preparation", &[("share", &share)]));
+            }
+        }
+        let room = self.ladder().into_iter().filter(|(_, _, fits)| *fits == Some(true)).map(|(batch, ..)| batch).max();
+        if let Some(batch) = room.filter(|&batch| batch > self.settings.batch_size) {
+            lines.push(messages.with("advise-support-batch-can-grow", &[("batch", &batch)]));
+        }
+        lines
     }
 
     fn limits(&self) -> tandem_device::memory::Limits {
@@ -178,11 +228,11 @@ impl Report<'_> {
         json!({"advice": if self.advice.dual { "dual" } else { "single" }, "rule": self.advice.rule,
             "why": self.advice.rule.to_string(), "overlap_gain": self.advice.overlap_gain,
             "dual_gain": self.advice.dual_gain, "command": self.command(),
-            "single": {"lanes": self.single, "paces": paces(&self.one.paces)},
+            "single": {"lanes": self.single, "paces": paces(&self.one)},
             "dual": self.dual.as_ref().zip(self.two.as_ref())
-                .map(|(lanes, two)| json!({"lanes": lanes, "paces": paces(&two.paces)})),
-            "link": self.link, "batch_size": self.settings.batch_size, "workers": self.one.workers,
-            "parameters": self.one.parameters, "batch_bytes": self.one.batch_bytes, "batches": ladder,
+                .map(|(lanes, two)| json!({"lanes": lanes, "paces": paces(two)})),
+            "link": self.link, "batch_size": self.settings.batch_size, "workers": self.settings.workers,
+            "parameters": self.model.parameters, "batch_bytes": self.model.batch_bytes, "batches": ladder,
             "limits": self.limits(), "situation": self.situation})
     }
 
@@ -193,8 +243,8 @@ impl Report<'_> {
                 ("steps", &self.args.steps),
                 ("batch", &self.settings.batch_size),
                 ("size", &self.settings.size),
-                ("parameters", &millions(self.one.parameters)),
-                ("workers", &self.one.workers),
+                ("parameters", &millions(self.model.parameters)),
+                ("workers", &self.settings.workers),
             ],
         );
         text.push('\n');
@@ -214,8 +264,8 @@ impl Report<'_> {
             ("advise-starved", |paces| format!("{:.1} %", 100.0 * paces.starved())),
         ];
         for (id, value) in rows {
-            let two = self.two.as_ref().map_or(String::new(), |two| value(&two.paces));
-            table.row([messages.get(id), value(&self.one.paces), two]);
+            let two = self.two.as_ref().map_or(String::new(), value);
+            table.row([messages.get(id), value(&self.one), two]);
         }
         text += &table.render();
         let mut line = |text_of_line: String| text += &(text_of_line + "\n");
@@ -234,6 +284,9 @@ impl Report<'_> {
         }
         if self.single.model.backend == Backend::Simulated {
             line(messages.get("lanes-simulated"));
+        }
+        for support in self.supports(messages) {
+            line(support);
         }
         let rule = messages.get(&format!("advise-rule-{}", rule_id(self.advice)));
         let mode = messages.get(if self.advice.dual { "advise-dual" } else { "advise-single" });

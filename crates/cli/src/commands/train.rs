@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tandem_data::{CorpusSettings, Metadata};
 use tandem_device::memory::{self, DeviceMemory, Lane, optimal_limits};
-use tandem_device::{Backend, Fallback, Inventory, Kind, LaneDevice, Lanes, Placement};
+use tandem_device::{Backend, Fallback, Inventory, Kind, LaneDevice, Lanes, Placement, half_test};
 use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_model::Size;
 use tandem_model::burn::tensor::FloatDType;
@@ -28,6 +28,8 @@ use crate::ui::training::{Screen, final_report, ladder};
 
 /// Enough for the first some ten thousand steps; a viewer does not open more.
 const TRACE_SPANS: usize = 200_000;
+/// What half precision is asked for with.
+const HALF: &str = "--mixed-precision";
 /// More clips at once only make a step of a CPU longer.
 const MOST_ON_CPU: usize = 16;
 
@@ -35,6 +37,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let inventory = lanes::inventory(&args.lanes);
     let placement = lanes::place(&args.lanes, &inventory, messages)?;
     let interrupt = interrupt::catch();
+    let _ = interrupt.notice.set(messages.get("interrupted-first"));
     let mut read = corpus::settings(&args.read)?;
     let run = RunFolder::new(args.checkpoint_dir.clone().unwrap_or_else(|| default_run(&args.train_data)));
     // Nothing is written before everything that was given has been found good.
@@ -59,8 +62,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
     }
     let trace = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let mut screen = Screen::new(args.json, messages);
-    screen.isolated = args.enable_memory_isolation;
+    let screen = Screen::new(args.json, messages);
     screen.configuring(&placement).map_err(|error| closed(&error))?;
     let mut lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     settings.mixed_precision = half;
     let asked = (args.mixed_precision || was_half).then_some(true);
     chooser.note("--mixed-precision", asked, half, "FALLBACK: no 16-bit floats");
-    limit_memory(args, &lanes.placement, &mut settings, &mut chooser);
+    limit_memory(args, saved, &lanes.placement, &mut settings, &mut chooser, messages)?;
     let (mut injection, mut lane_fault) = (Injection::default(), None);
     for trouble in &args.inject {
         match trouble {
@@ -188,17 +190,40 @@ struct Chooser {
 impl Chooser {
     /// Which devices were asked for, and which work.
     fn placement(&mut self, args: &TrainArgs, placement: &Placement) {
-        let why = placement.fallbacks.last().map(|fallback| format!("FALLBACK: {}", fallback.why));
+        let is_about_devices = |fallback: &&Fallback| fallback.asked != HALF;
+        let why =
+            placement.fallbacks.iter().find(is_about_devices).map(|fallback| format!("FALLBACK: {}", fallback.why));
         let asked = |selector: &Option<tandem_device::Selector>| selector.as_ref().map(ToString::to_string);
         for (name, asked, lane) in [
             ("--data-gpu", asked(&args.lanes.data_gpu), &placement.data),
             ("--model-gpu", asked(&args.lanes.model_gpu), &placement.model),
         ] {
             let got = lane.physical.map_or("CPU".to_owned(), |index| index.to_string());
-            let default = if asked.is_some() { "flag" } else { "default" };
+            let backend = args.lanes.backend.filter(|_| lane.physical.is_some() || name == "--model-gpu");
+            let default = match (&asked, backend) {
+                (Some(_), _) => "flag",
+                (None, Some(_)) => "--backend",
+                (None, None) => "default",
+            };
             let why = why.clone().unwrap_or_else(|| default.to_owned());
             self.choices.push(Choice { name: name.to_owned(), asked, got, why });
         }
+        let text = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+        let backend = args.lanes.backend.map(|backend| text(&backend));
+        let features = args.lanes.features_on.map(|features| text(&features));
+        for (name, asked, got) in [
+            ("--backend", backend, placement.model.backend.to_string()),
+            ("--features-on", features, text(&placement.features)),
+        ] {
+            let why = match &asked {
+                Some(asked) if *asked == got || asked == "auto" => "flag".to_owned(),
+                Some(_) => why.clone().unwrap_or_else(|| "flag".to_owned()),
+                None => "default".to_owned(),
+            };
+            self.choices.push(Choice { name: name.to_owned(), asked, got, why });
+        }
+        let allowed = args.lanes.allow_fallback;
+        self.note("--allow-fallback", allowed.then_some(true), allowed, "");
     }
 
     /// What was asked for, what it is, and why if they differ.
@@ -361,12 +386,31 @@ fn choose(
         ),
         // A number that was asked for stays; one that we chose may be tuned.
         most_workers: args.num_workers.map_or((2 * cores).min(16), |n| n as usize),
-        autotune: chooser.pick("--no-autotune", args.no_autotune.then_some(false), None, true, "default"),
+        autotune: chooser.pick(
+            "autotune (--no-autotune)",
+            args.no_autotune.then_some(false),
+            saved.map(|s| s.autotune),
+            true,
+            "default",
+        ),
         buffer: buffer as usize,
         depth: depth as usize,
         device_queue: device_queue as usize,
-        start_delay: chooser.pick("--model-start-delay", args.model_start_delay, None, default.start_delay, "default"),
-        stall_timeout: chooser.pick("--stall-timeout", args.stall_timeout, None, default.stall_timeout, "default"),
+        start_delay: chooser.pick(
+            "--model-start-delay",
+            args.model_start_delay,
+            saved.map(|s| s.start_delay),
+            default.start_delay,
+            "default",
+        ),
+        stall_timeout: chooser.pick(
+            "--stall-timeout",
+            args.stall_timeout,
+            saved.map(|s| s.stall_timeout),
+            default.stall_timeout,
+            "default",
+        ),
+        isolated: false,
         mixed_precision: false,
         data_limit: None,
         model_limit: None,
@@ -384,47 +428,80 @@ fn choose(
 }
 
 /// SPEC F12: half precision if it was asked for (now, or by the run that goes on), and the model's device can.
-fn half_precision(
-    asked: bool,
-    allow_fallback: bool,
-    lanes: &mut Lanes,
-    messages: &Messages,
-) -> Result<bool, Failure> {
+fn half_precision(asked: bool, allow_fallback: bool, lanes: &mut Lanes, messages: &Messages) -> Result<bool, Failure> {
     if !asked {
         return Ok(false);
     }
     let model = &lanes.placement.model;
     // The CPU could, but its kernels are made for single precision: it would only be slower.
-    if model.backend != Backend::Cpu && lanes.model.supports_dtype(FloatDType::F16) {
+    let can = model.backend != Backend::Cpu && lanes.model.supports_dtype(FloatDType::F16);
+    let tried = if can { half_test(&lanes.model) } else { Ok(()) };
+    if can && tried.is_ok() {
         return Ok(true);
     }
     let (device, name, backend) = (model.label(), &model.name, model.backend);
-    let why = messages.with("train-no-mixed-precision", &[("device", &device), ("name", name), ("backend", &backend)]);
+    let values: &[(&str, &dyn std::fmt::Display)] = &[("device", &device), ("name", name), ("backend", &backend)];
+    let why = match tried {
+        Ok(()) => messages.with("train-no-mixed-precision", values),
+        Err(wrong) => format!("{HALF}: {device} ({name}): {wrong}"),
+    };
     if !allow_fallback {
         return Err(Failure::usage(why).hint(messages.get("place-hint-fallback")));
     }
-    let fallback = Fallback { asked: "--mixed-precision".to_owned(), got: "single precision".to_owned(), why };
+    let fallback = Fallback { asked: HALF.to_owned(), got: "single precision".to_owned(), why };
     lanes::tell_fallback(&fallback, messages);
     lanes.placement.fallbacks.push(fallback);
     Ok(false)
 }
 
 /// SPEC F14 to F16, G4: hard limits when they are asked for; else the memory that a GPU has.
-fn limit_memory(args: &TrainArgs, placement: &Placement, settings: &mut TrainSettings, chooser: &mut Chooser) {
+fn limit_memory(
+    args: &TrainArgs,
+    saved: Option<&TrainSettings>,
+    placement: &Placement,
+    settings: &mut TrainSettings,
+    chooser: &mut Chooser,
+    messages: &Messages,
+) -> Result<(), Failure> {
     let of_gpu = |lane: &LaneDevice| lane.memory_bytes.filter(|_| lane.physical.is_some());
-    if !args.enable_memory_isolation {
+    let saved = saved.filter(|saved| saved.isolated);
+    let asked = args.enable_memory_isolation.then_some(true);
+    settings.isolated =
+        chooser.pick("--enable-memory-isolation", asked, saved.map(|saved| saved.isolated), false, "default");
+    if !settings.isolated {
         (settings.data_limit, settings.model_limit) = (of_gpu(&placement.data), of_gpu(&placement.model));
-        return;
+        return Ok(());
     }
     fn device(lane: &LaneDevice) -> DeviceMemory<'_> {
         DeviceMemory { name: &lane.name, total_bytes: lane.memory_bytes }
     }
     let best = optimal_limits(device(&placement.data), device(&placement.model));
-    let mut pick = |name: &str, asked: Option<u64>, bytes: u64| {
-        memory::MB * chooser.pick(name, asked, None, bytes / memory::MB, &best.why)
+    let mut pick = |name: &str, asked: Option<u64>, saved: Option<u64>, best_bytes: u64, lane: &LaneDevice| {
+        let saved = saved.map(|bytes| bytes / memory::MB);
+        let megabytes = chooser.pick(name, asked, saved, best_bytes / memory::MB, &best.why);
+        let Some(has) = lane.memory_bytes.map(|bytes| bytes / memory::MB).filter(|&has| megabytes > has) else {
+            return Ok(megabytes * memory::MB);
+        };
+        // More than there is cannot be given.
+        let device = lane.label();
+        let values: &[(&str, &dyn std::fmt::Display)] =
+            &[("flag", &name), ("asked", &megabytes), ("device", &device), ("has", &has)];
+        let why = messages.with("lanes-too-much", values);
+        if !args.lanes.allow_fallback {
+            return Err(Failure::usage(why).hint(messages.get("place-hint-fallback")));
+        }
+        let fallback = Fallback { asked: format!("{name} {megabytes}"), got: format!("{has} MB"), why };
+        lanes::tell_fallback(&fallback, messages);
+        if let Some(choice) = chooser.choices.last_mut() {
+            (choice.got, choice.why) = (has.to_string(), "FALLBACK: all that the device has".to_owned());
+        }
+        Ok(has * memory::MB)
     };
-    settings.data_limit = Some(pick("--data-gpu-memory", args.data_gpu_memory, best.data_bytes));
-    settings.model_limit = Some(pick("--model-gpu-memory", args.model_gpu_memory, best.model_bytes));
+    let (data, model) = (saved.and_then(|saved| saved.data_limit), saved.and_then(|saved| saved.model_limit));
+    let data = pick("--data-gpu-memory", args.data_gpu_memory, data, best.data_bytes, &placement.data)?;
+    let model = pick("--model-gpu-memory", args.model_gpu_memory, model, best.model_bytes, &placement.model)?;
+    (settings.data_limit, settings.model_limit) = (Some(data), Some(model));
+    Ok(())
 }
 
 /// SPEC F7, and no more than the data and a CPU make sense of.
@@ -457,7 +534,11 @@ pub(crate) struct Session {
     pub(crate) trace: Option<Output>,
 }
 
+/// A reader that has seen enough (`| head`) before anything was begun ends the program without a word.
 fn closed(error: &std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
     Failure::new(FAILED, format!("cannot write to standard output: {error}"))
 }
 
@@ -505,9 +586,12 @@ impl Session {
             screen.warn(&messages.with("sim-trace-written", &[("path", &path.display())]));
         }
         let report = report.map_err(|error| {
-            let failure = failure(&error, messages);
+            let failure = memory_hints(&error, settings.isolated, failure(&error, messages), messages);
             let steps = self.run.checkpoints().steps();
             match steps.last() {
+                Some(step) if matches!(error, TrainError::Memory(..)) => {
+                    failure.hint(messages.with("train-hint-kept", &[("step", step)]))
+                }
                 Some(step) => failure.hint(messages.with("train-hint-saved", &[("step", step)])),
                 None => failure,
             }
@@ -531,23 +615,34 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
             Failure::usage(error.to_string()).hint(messages.get("train-hint-foreign"))
         }
         TrainError::Data(_) | TrainError::Locked(_) => Failure::usage(error.to_string()),
-        TrainError::Memory(exceeded, rungs) => {
-            let hint = match exceeded.lane {
-                Lane::Model => "lanes-hint-memory",
-                Lane::Data => "lanes-hint-data-memory",
-            };
-            let mut failure = Failure::new(FAILED, error.to_string()).hint(messages.get(hint));
-            if rungs.iter().any(|rung| rung.fits) {
-                failure = failure.hint(ladder(rungs, exceeded.limit_bytes, messages));
-            }
-            failure
-        }
         TrainError::Stage(stage) if matches!(stage.kind, ErrorKind::Stalled(_)) => {
             Failure::new(FAILED, error.to_string()).hint(messages.get("lanes-hint-stall"))
         }
         TrainError::NotFinite(..) => Failure::new(FAILED, error.to_string()).hint(messages.get("train-hint-nan")),
         _ => Failure::new(FAILED, error.to_string()),
     }
+}
+
+/// What to do when a lane has too little memory.
+pub(crate) fn memory_hints(error: &TrainError, isolated: bool, mut failure: Failure, messages: &Messages) -> Failure {
+    let TrainError::Memory(exceeded, rungs) = error else { return failure };
+    if isolated {
+        let flag = match exceeded.lane {
+            Lane::Model => "--model-gpu-memory",
+            Lane::Data => "--data-gpu-memory",
+        };
+        failure = failure.hint(messages.with("lanes-hint-raise", &[("flag", &flag)]));
+    }
+    let id = match exceeded.lane {
+        Lane::Data => "lanes-hint-data-memory",
+        Lane::Model if exceeded.used_bytes == 0 => "lanes-hint-model",
+        Lane::Model => "lanes-hint-memory",
+    };
+    failure = failure.hint(messages.get(id));
+    if rungs.iter().any(|rung| rung.fits) {
+        failure = failure.hint(ladder(rungs, exceeded.limit_bytes, messages));
+    }
+    failure
 }
 
 fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {

@@ -23,8 +23,6 @@ pub(crate) struct Screen<'a> {
     pub(crate) bar: ProgressBar,
     plain_since: Option<Instant>,
     placement: Option<Placement>,
-    /// Whether limits are hard because the user said so.
-    pub(crate) isolated: bool,
 }
 
 impl Screen<'_> {
@@ -32,7 +30,7 @@ impl Screen<'_> {
         let live = !json && stderr().is_terminal();
         let bar = progress::training(live);
         bar.set_message(messages.get("train-warming"));
-        Screen { messages, json, live, bar, plain_since: None, placement: None, isolated: false }
+        Screen { messages, json, live, bar, plain_since: None, placement: None }
     }
 
     /// To standard error; a run does not end because nobody reads it.
@@ -96,8 +94,11 @@ impl Screen<'_> {
         if placement.model.backend == Backend::Simulated {
             self.line(&messages.get("lanes-simulated"))?;
         }
+        if settings.mixed_precision {
+            item(messages.get("lanes-half"))?;
+        }
         if let (Some(data), Some(model)) = (settings.data_limit, settings.model_limit) {
-            let why = &messages.get(if self.isolated { "lanes-hard" } else { "lanes-whole" });
+            let why = &messages.get(if settings.isolated { "lanes-hard" } else { "lanes-whole" });
             let (data, model) = (data / memory::MB, model / memory::MB);
             self.line(&messages.with("lanes-limits", &[("data", &data), ("model", &model), ("why", why)]))?;
         }
@@ -387,7 +388,13 @@ pub(crate) fn ladder(rungs: &[Rung], limit: u64, messages: &Messages) -> String 
     for rung in rungs {
         let mark = |yes: bool| if yes { "✓" } else { "-" }.to_owned();
         let bytes = rung.bytes.div_ceil(memory::MB).to_string();
-        table.row([rung.batch.to_string(), rung.parts.to_string(), mark(rung.checkpointing), bytes, mark(rung.fits)]);
+        table.row([
+            rung.batch.div_ceil(rung.parts).to_string(),
+            rung.parts.to_string(),
+            mark(rung.checkpointing),
+            bytes,
+            mark(rung.fits),
+        ]);
     }
     let title = messages.with("lanes-ladder", &[("limit", &(limit / memory::MB))]);
     format!("{title}\n{}", table.render().trim_end())
@@ -399,6 +406,7 @@ pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
         Ending::Finished => "train-end-finished",
         Ending::Stale => "train-end-stale",
         Ending::Stopped => "train-end-stopped",
+        Ending::Failed => "train-end-failed",
     });
     let steps_per_s = if report.seconds > 0.0 { report.steps as f64 / report.seconds } else { 0.0 };
     let mut text = messages.with(

@@ -1,14 +1,15 @@
-//! Batches of noise for the tests of steps.
+//! Batches of noise for the tests of steps. Each test uses what it needs.
+#![allow(dead_code)]
 
 use tandem_device::{Inventory, Kind};
 use tandem_flow::Random;
 use tandem_model::{Device, HostInputs, HostReference, ModelConfig, Size};
 
-pub const N_MELS: usize = 20;
-pub const VOCABULARY: usize = 12;
+pub(crate) const N_MELS: usize = 20;
+pub(crate) const VOCABULARY: usize = 12;
 
 /// Rows of these lengths (tokens, frames), padded by `padding` more than the longest.
-pub fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostInputs {
+pub(crate) fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostInputs {
     let tokens = rows.iter().map(|row| row.0).max().expect("rows") + padding;
     let frames = (rows.iter().map(|row| row.1).max().expect("rows") + padding).next_multiple_of(2);
     let mut inputs = HostInputs {
@@ -42,14 +43,13 @@ pub fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -> HostI
 }
 
 /// The smallest model.
-pub fn config(reference: bool) -> ModelConfig {
+pub(crate) fn config(reference: bool) -> ModelConfig {
     ModelConfig::new(Size::Smoke, VOCABULARY, N_MELS, reference)
 }
 
 /// The software Vulkan devices of this machine, open. Without one the check is skipped by name; CI installs two and sets
 /// `TANDEM_NEEDS_VULKAN`, so that there it never is.
-#[allow(dead_code)]
-pub fn software_gpus() -> Vec<(String, Device)> {
+pub(crate) fn software_gpus() -> Vec<(String, Device)> {
     let inventory = Inventory::scan();
     let gpus = inventory.gpus.iter().filter(|gpu| gpu.kind == Kind::Software);
     let open: Vec<(String, Device)> =
