@@ -52,7 +52,7 @@ fn a_foreign_batch_is_refused() {
         let mut foreign = ready(&learner, 0);
         foreign.inputs.noise = foreign.inputs.noise.inner().to_device(&device).autodiff();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| learner.step(foreign)));
-        let panic = caught.err().expect("refused");
+        let panic = caught.expect_err("refused");
         let text =
             panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or(panic.downcast_ref::<String>().cloned());
         assert!(text.is_some_and(|text| text.contains("not on the model's device")));
