@@ -18,7 +18,7 @@
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
 //! | `speech.rs` | [`Speech`]: a voice that speaks |
 //! | `evaluate.rs` | [`evaluate`]: how well it has learned |
-//! | `measure.rs` | [`measure`]: a few batches and steps, to see what a run would take |
+//! | `measure.rs` | [`measure_data`], [`measure_model`]: a few batches and steps, to see what a run would take |
 //! | `memory.rs` | the memory of this process |
 
 pub mod checkpoint;

@@ -222,7 +222,7 @@ pub(crate) struct TrainArgs {
     /// Print what happens as one JSON object a line
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Write who worked when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing
+    /// Write who worked when, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
     /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:hang@BATCH (or error, panic, oom, slowSECONDS)
