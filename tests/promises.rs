@@ -5,6 +5,7 @@ mod data;
 mod documents;
 mod lanes;
 mod licences;
+mod profile;
 mod simulate;
 mod support;
 mod train;

@@ -1,6 +1,7 @@
 //! What was typed. Each command turns its arguments into what is valid.
 
 mod lanes;
+mod profile;
 mod train;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use tandem_text::Language;
 use crate::messages::Lang;
 
 pub(crate) use lanes::*;
+pub(crate) use profile::*;
 pub(crate) use train::*;
 
 /// Train a voice and keep the GPU busy.
@@ -24,6 +26,7 @@ pub(crate) use train::*;
   tandem synth \"Hello.\" --checkpoint runs/my-voice -o hello.wav
   tandem devices                                   which GPUs there are
   tandem advise --train-data my-voice              one GPU or two, and why
+  tandem profile --train-data my-voice             what limits it, and what to change
   tandem doctor my-voice                           what is wrong with a corpus
   tandem prepare my-voice                          index and features, once
   tandem load my-voice --epochs 2                  how fast it loads
@@ -55,6 +58,8 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Measure your data on your devices, and say whether one or two are better, and by how much
     Advise(AdviseArgs),
+    /// Run some steps of the real pipeline: where the time goes, what limits it, and what to change
+    Profile(Box<ProfileArgs>),
     /// Look at every clip of a corpus and name what is wrong, before a single step
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once
@@ -73,6 +78,7 @@ impl Command {
             Command::Demo(args) => args.json,
             Command::Train(args) => args.json,
             Command::Advise(args) => args.json,
+            Command::Profile(args) => args.json,
             _ => false,
         }
     }

@@ -51,6 +51,7 @@ fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
         Command::Inspect(args) => commands::inspect::run(&args, messages),
         Command::Devices(args) => commands::devices::run(&args, messages),
         Command::Advise(args) => commands::advise::run(&args, messages),
+        Command::Profile(args) => commands::profile::run(&args, messages),
         Command::Doctor(args) => commands::doctor::run(args, messages),
         Command::Prepare(args) => commands::prepare::run(args, messages),
         Command::Load(args) => commands::load::run(args, messages),

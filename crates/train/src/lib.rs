@@ -18,6 +18,7 @@
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
 //! | `speech.rs` | [`Speech`]: a voice that speaks |
 //! | `evaluate.rs` | [`evaluate`]: how well it has learned |
+//! | `profile.rs` | [`profile_steps`]: some steps of the real pipeline, to see where the time goes |
 //! | `measure.rs` | [`measure_data`], [`measure_model`]: a few batches and steps, to see what a run would take |
 //! | `memory.rs` | the memory of this process |
 
@@ -32,6 +33,7 @@ mod measure;
 pub mod memory;
 mod optimiser;
 mod preflight;
+mod profile;
 mod run;
 mod scale;
 mod schedule;
@@ -48,6 +50,7 @@ pub use feed::{Budgets, Data, Feed, LaneFault, validation_batches};
 pub use lane::{DataLane, Gauge};
 pub use measure::{GoOn, MeasuredModel, measure_data, measure_model};
 pub use optimiser::{AdamW, AdamWSettings, Grads};
+pub use profile::{Profiled, profile_steps};
 pub use run::{Choice, Log, RunFolder, read_log};
 pub use scale::LossScale;
 pub use schedule::{LearningRate, OptimizationLevel, Schedule};

@@ -32,16 +32,16 @@ pub struct MeasuredModel {
 }
 
 /// What is needed for a feed.
-struct Stand {
-    settings: TrainSettings,
-    config: ModelConfig,
+pub(crate) struct Stand {
+    pub(crate) settings: TrainSettings,
+    pub(crate) config: ModelConfig,
     stats: MelStats,
-    budgets: Budgets,
+    pub(crate) budgets: Budgets,
 }
 
 impl Stand {
-    fn new(data: &Data, settings: &TrainSettings) -> Result<Stand, TrainError> {
-        let settings = TrainSettings { cache: CachePlace::Off, autotune: false, ..settings.clone() };
+    pub(crate) fn new(data: &Data, settings: &TrainSettings) -> Result<Stand, TrainError> {
+        let settings = TrainSettings { autotune: false, ..settings.clone() };
         let loader = data.loader(&settings, None).map_err(TrainError::Data)?;
         let stats = MelStats::measure(&loader)
             .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
@@ -52,7 +52,7 @@ impl Stand {
         Ok(Stand { settings, config, stats, budgets })
     }
 
-    fn feed(&self, data: &Data, lanes: &Lanes) -> Result<Feed, TrainError> {
+    pub(crate) fn feed(&self, data: &Data, lanes: &Lanes) -> Result<Feed, TrainError> {
         let device = learning_device(&lanes.model, &self.settings);
         let shape = (self.config.decoder.group, self.config.reference.then_some(REFERENCE_FRAMES));
         let Stand { settings, stats, budgets, .. } = self;
@@ -72,7 +72,7 @@ pub fn measure_data(
     batches: usize,
     go_on: GoOn<'_>,
 ) -> Result<Option<Paces>, TrainError> {
-    let stand = Stand::new(data, settings)?;
+    let stand = Stand::new(data, &TrainSettings { cache: CachePlace::Off, ..settings.clone() })?;
     let context = Context::default();
     let mut flow = stand.feed(data, lanes)?.flow(&context, Cursor::START, u64::MAX);
     for _ in 0..=batches {
@@ -103,7 +103,7 @@ pub fn measure_model(
     steps: usize,
     go_on: GoOn<'_>,
 ) -> Result<Option<MeasuredModel>, TrainError> {
-    let stand = Stand::new(data, settings)?;
+    let stand = Stand::new(data, &TrainSettings { cache: CachePlace::Off, ..settings.clone() })?;
     let feed = stand.feed(data, lanes)?;
     let mut learner = Learner::new(&stand.config, &stand.settings, &lanes.model);
     let parameters = weights::parameters(learner.model()).iter().map(|info| info.count).sum();

@@ -9,6 +9,7 @@ pub(crate) mod evaluate;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod prepare;
+pub(crate) mod profile;
 pub(crate) mod simulate;
 pub(crate) mod synth;
 pub(crate) mod train;

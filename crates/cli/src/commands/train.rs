@@ -645,7 +645,7 @@ pub(crate) fn memory_hints(error: &TrainError, isolated: bool, mut failure: Fail
     failure
 }
 
-fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {
+pub(crate) fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {
     use std::io::Write;
     {
         let mut writer = output.writer();

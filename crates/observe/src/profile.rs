@@ -1,0 +1,161 @@
+//! What the stages of a run did with their time once it had warmed up: pure functions of its spans.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use tandem_flow::{Cursor, Span};
+
+use crate::lanes::{busy, union};
+use crate::simulate::STAGES;
+
+/// The name of the time in which the model had nothing to do.
+pub const GAPS: &str = "gaps";
+
+/// One stage, per batch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageProfile {
+    /// Its name; `train` and the gaps between steps come last.
+    pub name: String,
+    /// Mean milliseconds of a batch.
+    pub mean_ms: f64,
+    /// Their standard deviation.
+    pub std_ms: f64,
+    /// Its share of the sum of all means.
+    pub share: f64,
+}
+
+/// What a run did with its time, warm-up left out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Profile {
+    /// Steps that count.
+    pub steps: usize,
+    /// Steps left out at the start.
+    pub warm_up: usize,
+    /// Milliseconds from the end of one step to the end of the next.
+    pub period_ms: f64,
+    /// Steps per second.
+    pub steps_per_s: f64,
+    /// load, preprocess, transfer, train, gaps.
+    pub stages: Vec<StageProfile>,
+    /// Share of the time that the data lane worked (preprocess and transfer, at least one of them).
+    pub data_busy: f64,
+    /// Share of the time that the model lane worked.
+    pub model_busy: f64,
+    /// Share of the time that the model had no batch.
+    pub starved: f64,
+    /// Standard deviation of the time from step to step, over its mean.
+    pub variation: f64,
+    /// The stage whose time varies with it.
+    pub varies_with: Option<String>,
+}
+
+impl Profile {
+    /// Of these spans, without the first `warm_up` steps; none if fewer than two are left.
+    pub fn new(spans: &[Span], warm_up: usize) -> Option<Profile> {
+        let mut steps: Vec<&Span> = spans.iter().filter(|span| &*span.stage == "train").collect();
+        steps.sort_by_key(|span| span.start);
+        let (first, counted) = (steps.get(warm_up.checked_sub(1).unwrap_or(0))?, steps.get(warm_up.max(1)..)?);
+        let last = counted.last()?;
+        if counted.len() < 2 {
+            return None;
+        }
+        let window = (first.end, last.end);
+        let seconds = (window.1 - window.0).as_secs_f64();
+        // From the end of the step before: what a user waits for.
+        let mut before = first.end;
+        let (mut periods, mut gaps) = (Vec::new(), Vec::new());
+        for step in counted {
+            periods.push(ms(step.end.saturating_sub(before)));
+            gaps.push(ms(step.start.saturating_sub(before)));
+            before = step.end;
+        }
+        let by_stage: BTreeMap<&str, BTreeMap<Cursor, f64>> = STAGES
+            .iter()
+            .map(|stage| {
+                let of_stage = spans.iter().filter(|span| &*span.stage == *stage);
+                (*stage, of_stage.map(|span| (span.cursor, ms(span.end - span.start))).collect())
+            })
+            .collect();
+        let of_counted = |stage: &str| -> Vec<f64> {
+            counted.iter().filter_map(|step| by_stage[stage].get(&step.cursor).copied()).collect()
+        };
+        let mut rows: Vec<(&str, f64, f64)> = STAGES
+            .iter()
+            .map(|stage| {
+                let (mean, std) = mean_and_deviation(&of_counted(stage));
+                (*stage, mean, std)
+            })
+            .collect();
+        let (gap, gap_std) = mean_and_deviation(&gaps);
+        rows.push((GAPS, gap, gap_std));
+        let all: f64 = rows.iter().map(|(_, mean, _)| mean).sum();
+        let stages = rows.iter().map(|&(name, mean_ms, std_ms)| StageProfile {
+            name: name.to_owned(),
+            mean_ms,
+            std_ms,
+            share: if all > 0.0 { mean_ms / all } else { 0.0 },
+        });
+        let (period_ms, period_std) = mean_and_deviation(&periods);
+        let lane = |stages: &[&str]| busy(&union(spans, stages), window);
+        let varies_with = STAGES
+            .iter()
+            .map(|stage| (*stage, correlation(&of_counted(stage), &periods)))
+            .filter(|(_, together)| *together > 0.3)
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(stage, _)| stage.to_owned());
+        Some(Profile {
+            steps: counted.len(),
+            warm_up: steps.len() - counted.len(),
+            period_ms,
+            steps_per_s: counted.len() as f64 / seconds.max(f64::MIN_POSITIVE),
+            stages: stages.collect(),
+            data_busy: lane(&["preprocess", "transfer"]),
+            model_busy: lane(&["train"]),
+            starved: gaps.iter().sum::<f64>() / periods.iter().sum::<f64>().max(f64::MIN_POSITIVE),
+            variation: if period_ms > 0.0 { period_std / period_ms } else { 0.0 },
+            varies_with,
+        })
+    }
+
+    /// The shares of the stages in percent, rounded so that they add up to 100.0.
+    pub fn percentages(&self) -> Vec<String> {
+        let tenths: Vec<f64> = self.stages.iter().map(|stage| 1000.0 * stage.share).collect();
+        let mut rounded: Vec<i64> = tenths.iter().map(|tenth| tenth.floor() as i64).collect();
+        let missing = (tenths.iter().sum::<f64>().round() as i64 - rounded.iter().sum::<i64>()).max(0);
+        let mut by_rest: Vec<usize> = (0..tenths.len()).collect();
+        by_rest.sort_by(|&a, &b| tenths[b].fract().total_cmp(&tenths[a].fract()));
+        for &at in by_rest.iter().take(missing as usize) {
+            rounded[at] += 1;
+        }
+        rounded.iter().map(|tenth| format!("{:.1}", *tenth as f64 / 10.0)).collect()
+    }
+
+    /// A stage by its name.
+    pub fn stage(&self, name: &str) -> &StageProfile {
+        self.stages.iter().find(|stage| stage.name == name).expect("every profile has every stage")
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    1e3 * duration.as_secs_f64()
+}
+
+fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    if values.is_empty() {
+        return (0.0, 0.0);
+    }
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    (mean, variance.sqrt())
+}
+
+/// How much two series rise and fall together, from -1 to 1; 0 for those that do not.
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let ((mean_a, std_a), (mean_b, std_b)) = (mean_and_deviation(a), mean_and_deviation(b));
+    if a.len() != b.len() || std_a == 0.0 || std_b == 0.0 {
+        return 0.0;
+    }
+    let together = a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum::<f64>() / a.len() as f64;
+    together / (std_a * std_b)
+}

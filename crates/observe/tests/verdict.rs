@@ -1,0 +1,199 @@
+//! The verdict on simulated lanes whose bottleneck is known, and its thresholds.
+
+use std::time::Duration;
+
+use tandem_device::Cost;
+use tandem_flow::{Clock, Random, Stop};
+use tandem_observe::{
+    Bottleneck, Finding, Knobs, Profile, STAGES, Simulation, StageProfile, Verdict, simulate, verdict,
+};
+
+/// Runs a simulation on the virtual clock and judges it.
+fn judge(simulation: &Simulation) -> (Profile, Verdict) {
+    let run = simulate(simulation, Clock::virtual_time(), Stop::new(), |_| {});
+    assert!(run.error.is_none(), "{:?}", run.error);
+    let profile = Profile::new(&run.trace.spans(), 20).expect("enough steps");
+    let verdict = verdict(&profile, &knobs(simulation));
+    (profile, verdict)
+}
+
+fn knobs(simulation: &Simulation) -> Knobs {
+    Knobs {
+        workers: simulation.workers,
+        cores: simulation.cores,
+        buffer: simulation.buffer,
+        device_queue: simulation.depth,
+        depth: 2,
+        batch_size: 16,
+        features_on_data: true,
+        cached: true,
+        memory_limit_mb: (simulation.memory_limit >> 20) as u64,
+    }
+}
+
+/// A run whose stages take these milliseconds, each with this share of spread.
+fn simulation(ms: [f64; 4], spread: f64, seed: u64) -> Simulation {
+    let of = |ms: f64| Duration::from_nanos((1e6 * ms) as u64);
+    Simulation {
+        costs: ms.map(|ms| Cost { mean: of(ms), spread: of(spread * ms) }),
+        steps: 120,
+        workers: 2,
+        max_workers: 2,
+        cores: 8,
+        buffer: 16,
+        depth: 2,
+        batch_bytes: 1 << 20,
+        memory_limit: 1 << 30,
+        autotune: false,
+        seed,
+        faults: Vec::new(),
+        stall_timeout: Duration::from_secs(600),
+    }
+}
+
+/// Seeded cases, and what sets the pace in each of them.
+fn case(seed: u64) -> (Simulation, Bottleneck) {
+    let mut random = Random::at(&[77, seed]);
+    let step = 20.0 + 180.0 * random.unit();
+    let mut small = || step * (0.1 + 0.4 * random.unit());
+    let quick = [2.0 * small(), small(), small(), step];
+    let slow = step * (1.3 + random.unit());
+    let spread = 0.15 * random.unit();
+    let with = |at: usize, ms: f64| {
+        let mut costs = quick;
+        costs[at] = ms;
+        simulation(costs, spread, seed)
+    };
+    match seed % 7 {
+        0 => (with(0, 2.0 * slow), Bottleneck::Load),
+        1 => (with(1, slow), Bottleneck::Preprocess),
+        2 => (with(2, slow), Bottleneck::Transfer),
+        3 => (simulation(quick, spread, seed), Bottleneck::Train),
+        // Balanced: everything takes nearly as long as the step, nothing longer.
+        4 => (simulation([1.7 * step, 0.85 * step, 0.8 * step, step], 0.05 * random.unit(), seed), Bottleneck::Train),
+        // Steps that vary, with hardly a queue: the engine evens that out, and the variation is named all the same.
+        5 => {
+            let mut jittery = simulation([0.3 * step, 0.5 * step, 1.0, step], 0.0, seed);
+            jittery.costs[3].spread = jittery.costs[3].mean;
+            (Simulation { workers: 1, buffer: 1, depth: 1, ..jittery }, Bottleneck::Train)
+        }
+        // Memory for one batch: nothing overlaps, and nothing varies.
+        _ => {
+            let even = simulation([0.5 * step, 0.3 * step, 0.2 * step, step], 0.02, seed);
+            (Simulation { memory_limit: 1 << 20, ..even }, Bottleneck::Memory)
+        }
+    }
+}
+
+#[test]
+fn the_verdict_names_the_known_bottleneck_in_every_case() {
+    for seed in 0..210 {
+        let (simulation, wanted) = case(seed);
+        let (profile, verdict) = judge(&simulation);
+        assert_eq!(verdict.bottleneck, wanted, "case {seed}: {profile:#?}");
+        assert_eq!(verdict.healthy, wanted == Bottleneck::Train);
+        assert!(verdict.healthy || !verdict.recommendations.is_empty(), "case {seed}: what to do");
+        let jitters = seed % 7 == 5;
+        assert!(!jitters || verdict.findings.contains(&Finding::Variation), "case {seed}: {profile:#?}");
+        assert!(!jitters || profile.varies_with.as_deref() == Some("train"), "case {seed}: {profile:#?}");
+    }
+}
+
+/// Of the changes that can be simulated, the one that is recommended helps most.
+#[test]
+fn the_recommended_change_helps_most() {
+    let (mut cases, mut right) = (0, 0);
+    for seed in 0..210 {
+        let (simulation, wanted) = case(seed);
+        if !matches!(wanted, Bottleneck::Load | Bottleneck::Memory) {
+            continue;
+        }
+        let (before, verdict) = judge(&simulation);
+        let best = verdict.recommendations.first().expect("something to do");
+        let to: usize = best.to.parse().unwrap_or_else(|_| panic!("a number: {best:?}"));
+        let changes: [(&str, Simulation); 3] = [
+            ("--num-workers", Simulation { workers: to.min(8), max_workers: to.min(8), ..simulation.clone() }),
+            ("--buffer-size", Simulation { buffer: 50, depth: 4, ..simulation.clone() }),
+            ("--memory-limit", Simulation { memory_limit: 64 << 20, ..simulation.clone() }),
+        ];
+        let rates = changes.each_ref().map(|(flag, changed)| (*flag, judge(changed).0.steps_per_s));
+        let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        let flag = if best.flag == "--prefetch-buffer-size" { "--buffer-size" } else { best.flag.as_str() };
+        let ours = rates.iter().find(|(name, _)| *name == flag).map_or(0.0, |(_, rate)| *rate);
+        cases += 1;
+        right += u32::from(ours >= 0.98 * most && ours > before.steps_per_s);
+    }
+    assert!(cases >= 60, "{cases}");
+    assert!(10 * right >= 9 * cases, "{right} of {cases}");
+}
+
+/// A profile with these shares of a batch of 100 ms.
+fn shares(load: f64, preprocess: f64, transfer: f64, train: f64) -> Profile {
+    let stage =
+        |name: &str, share: f64| StageProfile { name: name.to_owned(), mean_ms: 100.0 * share, std_ms: 0.0, share };
+    let gaps = 1.0 - load - preprocess - transfer - train;
+    let all = STAGES.into_iter().zip([load, preprocess, transfer, train]).map(|(name, share)| stage(name, share));
+    Profile {
+        steps: 100,
+        warm_up: 10,
+        period_ms: 100.0 * train,
+        steps_per_s: 10.0,
+        stages: all.chain([stage("gaps", gaps)]).collect(),
+        data_busy: 0.5,
+        model_busy: 0.9,
+        starved: 0.0,
+        variation: 0.1,
+        varies_with: None,
+    }
+}
+
+/// SPEC R5, each on both sides.
+#[test]
+fn thresholds_hold_on_both_sides() {
+    let knobs = knobs(&simulation([1.0; 4], 0.0, 1));
+    let found = |profile: &Profile, finding| verdict(profile, &knobs).findings.contains(&finding);
+    let base = shares(0.1, 0.05, 0.05, 0.8);
+    assert!(verdict(&base, &knobs).findings.is_empty(), "{:?}", verdict(&base, &knobs));
+    let data_busy = |data_busy| Profile { data_busy, ..base.clone() };
+    let model_busy = |model_busy| Profile { model_busy, ..base.clone() };
+    let variation = |variation| Profile { variation, ..base.clone() };
+    for (finding, below, above) in [
+        (Finding::LoadShare, shares(0.199, 0.0, 0.0, 0.8), shares(0.201, 0.0, 0.0, 0.799)),
+        (Finding::TransferShare, shares(0.0, 0.0, 0.149, 0.8), shares(0.0, 0.0, 0.151, 0.8)),
+        (Finding::TrainingLow, shares(0.1, 0.3, 0.099, 0.501), shares(0.1, 0.3, 0.101, 0.499)),
+        (Finding::DataLaneBusy, data_busy(0.799), data_busy(0.801)),
+        (Finding::ModelLaneIdle, model_busy(0.701), model_busy(0.699)),
+        (Finding::Variation, variation(0.299), variation(0.301)),
+    ] {
+        assert!(!found(&below, finding), "{finding:?} below");
+        assert!(found(&above, finding), "{finding:?} above");
+    }
+    assert!(verdict(&Profile { starved: 0.049, ..base.clone() }, &knobs).healthy);
+    // Starved, and no stage is slow: what varies is named, else the memory that they wait for.
+    let starved = Profile { starved: 0.051, period_ms: 200.0, ..base };
+    assert_eq!(verdict(&starved, &knobs).bottleneck, Bottleneck::Memory);
+    let mut jittery = starved;
+    jittery.stages[1].std_ms = jittery.stages[1].mean_ms;
+    assert_eq!(verdict(&jittery, &knobs).bottleneck, Bottleneck::Variation);
+}
+
+/// SPEC T8, R4: the example's shares.
+#[test]
+fn the_shares_of_the_example() {
+    let example = simulation([12.3, 5.1, 8.7, 123.4], 0.0, 1);
+    let (profile, verdict) = judge(&Simulation { workers: 4, ..example });
+    assert_eq!(profile.percentages(), ["8.2", "3.4", "5.8", "82.6", "0.0"], "they add up to 100.0");
+    assert!(verdict.healthy && profile.starved < 1e-9);
+}
+
+#[test]
+fn warm_up_is_left_out_and_too_few_steps_are_none() {
+    let run = simulate(&simulation([10.0, 1.0, 1.0, 5.0], 0.0, 1), Clock::virtual_time(), Stop::new(), |_| {});
+    let spans = run.trace.spans();
+    let profile = Profile::new(&spans, 20).expect("enough");
+    assert_eq!((profile.steps, profile.warm_up), (100, 20));
+    for warm_up in [119, 500] {
+        assert!(Profile::new(&spans, warm_up).is_none());
+    }
+    assert!(Profile::new(&[], 0).is_none());
+}
