@@ -128,7 +128,8 @@ fn limits_hold_on_a_real_device_and_the_other_lane_is_named_apart() {
     let Some(gpus) = SoftwareGpus::find() else { return };
     let work = Workplace::new(10, 1);
     let train = |name: &str, more: &str| {
-        let all = format!("--batch-size 4 --max-steps 2 --data-gpu 0 --model-gpu 1 --enable-memory-isolation {more}");
+        let steps = if more.contains("--max-steps") { "" } else { "--max-steps 2" };
+        let all = format!("--batch-size 4 {steps} --data-gpu 0 --model-gpu 1 --enable-memory-isolation {more}");
         gpus.tandem(2, false).expect("two").args(work.arguments(name, &all)).output().expect("it starts")
     };
     // The model alone takes more than that: an error before anything is on the device.
@@ -138,11 +139,29 @@ fn limits_hold_on_a_real_device_and_the_other_lane_is_named_apart() {
     assert!(text.contains("memory limit of the model lane exceeded: limit 8 MB, used 0"), "{text}");
     assert!(text.contains("--model-gpu-memory"), "says what to change: {text}");
     assert!(!stdout(&output).contains("\"event\":\"model\""), "nothing was built");
+    let report = fs::read_to_string(work.path("model").join("report.json")).expect("a report all the same");
+    assert!(report.contains("\"failed\"") && report.contains("model lane"), "{report}");
     let output = train("data", "--data-gpu-memory 1");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let text = stderr(&output);
     assert!(text.contains("memory limit of the data lane exceeded: limit 1 MB"), "{text}");
     assert!(text.contains("--features-on cpu"), "{text}");
+    // What a batch takes, and then less: it is split, and the lane stays below its limit, by its allocator's own count.
+    let output = train("whole", "--model-gpu-memory 1000 --max-steps 1");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let events = events(&output);
+    let needs = events[position(&events, "preflight")]["preflight"]["ladder"][0]["bytes"].as_u64().expect("bytes");
+    let limit = needs * 85 / 100 >> 20;
+    let output = train("split", &format!("--model-gpu-memory {limit} --log-every 1"));
+    if output.status.success() {
+        assert!(stdout(&output).contains("\"event\":\"split\""), "{}", stdout(&output));
+        let held = last_json(&output)["report"]["lanes"][1]["pool_reserved_bytes"].as_u64().expect("counted");
+        assert!(held <= limit << 20, "{held} of {limit} MB");
+    } else {
+        // Pages of many sizes may take more than their sum: then it shows before the first step.
+        assert!(stderr(&output).contains("memory limit of the model lane exceeded"), "{}", stderr(&output));
+        assert!(!stdout(&output).contains("\"event\":\"starting\""), "not in the middle of a run: {}", stdout(&output));
+    }
 }
 
 #[test]

@@ -288,3 +288,6 @@ profile-too-few = پس از گرم شدن گام کافی نمی‌ماند؛ --
 profile-not-healthy = سالم نیست: محدود به {$stage}
 profile-no-data = چیزی برای سنجیدن نیست: --train-data نیامده است
 profile-hint-synthetic = بی دادهٔ خودتان: --synthetic
+lanes-needs-isolation = ‏--data-gpu-memory و --model-gpu-memory به --enable-memory-isolation نیاز دارند
+train-split-kept = گام {$step}: هر دسته در {$parts} بخش روی دستگاه پردازش می‌شود، زیرا آغاز پیشین این اجرا ناچار بود (نتیجه فرقی نمی‌کند)
+lanes-device = - آموزش روی: {$device} ({$name})

@@ -131,6 +131,8 @@ pub enum Event<'a> {
         step: u64,
         /// In so many parts.
         parts: usize,
+        /// Because an earlier start of the run had to.
+        kept: bool,
     },
 }
 

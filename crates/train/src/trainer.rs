@@ -168,6 +168,24 @@ impl Trainer {
 
     /// Trains until the end, or until `context` is asked to stop. Whatever the reason, what was learned is saved.
     pub fn run(&mut self, context: &Context, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Report, TrainError> {
+        let mut reported = false;
+        let result = self.run_and_report(context, on_event, &mut reported);
+        if let Err(error) = &result
+            && !reported
+            && !matches!(error, TrainError::Locked(_))
+        {
+            // It failed before its first step; there is nothing else to tell.
+            let _ = self.run.write_report(&json!({"ending": Ending::Failed, "error": error.to_string()}));
+        }
+        result
+    }
+
+    fn run_and_report(
+        &mut self,
+        context: &Context,
+        on_event: &mut dyn FnMut(Event<'_>),
+        reported: &mut bool,
+    ) -> Result<Report, TrainError> {
         let started = Instant::now();
         let (first_step, start) = match &self.start {
             Some(Start { checkpoint, .. }) => (checkpoint.state.step, checkpoint.state.next.into()),
@@ -284,7 +302,7 @@ impl Trainer {
             window.add(&record);
             if record.parts != parts_now {
                 parts_now = record.parts;
-                on_event(Event::Split { step, parts: parts_now });
+                on_event(Event::Split { step, parts: parts_now, kept: false });
             }
             pending.push(record);
             memory_readings.clear();
@@ -395,6 +413,7 @@ impl Trainer {
             left_out: feed.left_out(),
         };
         self.run.write_report(&report).map_err(io(self.run.path().join("report.json")))?;
+        *reported = true;
         match (failure, saved) {
             (Some(failure), _) => Err(failure),
             (None, Err(error)) => Err(error.into()),
@@ -418,10 +437,12 @@ impl Trainer {
         let Some(longest) = feed.longest() else { return Ok(()) };
         data_guard.check_now("the longest batch").map_err(|error| TrainError::Memory(error, Vec::new()))?;
         let mut learner = self.lock();
+        let before = learner.parts();
         let (preflight, _) = caught(|| preflight(&longest, &mut learner, guard))?;
         // Also when an earlier start had to split them.
         if learner.parts() > self.settings.accumulate {
-            on_event(Event::Split { step: learner.steps() + 1, parts: learner.parts() });
+            let (step, parts) = (learner.steps() + 1, learner.parts());
+            on_event(Event::Split { step, parts, kept: parts == before });
         }
         on_event(Event::Preflight(&preflight));
         Ok(())

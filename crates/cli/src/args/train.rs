@@ -133,10 +133,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, help_heading = "Devices")]
     pub(crate) enable_memory_isolation: bool,
     /// What the data lane may take, in MB; without it, by the memory of the device [8192 if that is unknown]
-    #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, requires = "enable_memory_isolation", help_heading = "Devices")]
+    #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) data_gpu_memory: Option<u64>,
     /// What the model lane may take, in MB; without it, by the memory of the device [16384 if that is unknown]
-    #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, requires = "enable_memory_isolation", help_heading = "Devices")]
+    #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) model_gpu_memory: Option<u64>,
 
     /// Clips in a batch; without it, by the memory of the device

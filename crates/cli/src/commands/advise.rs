@@ -8,7 +8,7 @@ use tandem_device::memory::{DeviceMemory, MB, optimal_limits, predict};
 use tandem_device::probes::Probes;
 use tandem_device::topology::Link;
 use tandem_device::{
-    Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, OpenError, Placement, Request, Selector, resolve,
+    Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Mode, OpenError, Placement, Request, Selector, resolve,
 };
 use tandem_observe::{Advice, Paces, Situation, advise};
 use tandem_train::{Data, GoOn, MeasuredModel, TrainError, TrainSettings, measure_data, measure_model};
@@ -88,6 +88,9 @@ fn candidates(
 ) -> Result<(Placement, Option<Placement>), Failure> {
     if args.lanes.data_gpu.is_some() || args.lanes.model_gpu.is_some() {
         let dual = lanes::place(&args.lanes, inventory, messages)?;
+        if dual.mode == Mode::SingleBuffered {
+            return Ok((dual, None));
+        }
         let single = Placement::single(inventory.device(dual.model.physical), &inventory.cpu, FeaturesOn::Cpu);
         return Ok((single, Some(dual)));
     }

@@ -468,6 +468,9 @@ fn limit_memory(
     let asked = args.enable_memory_isolation.then_some(true);
     settings.isolated =
         chooser.pick("--enable-memory-isolation", asked, saved.map(|saved| saved.isolated), false, "default");
+    if !settings.isolated && (args.data_gpu_memory.is_some() || args.model_gpu_memory.is_some()) {
+        return Err(Failure::usage(messages.get("lanes-needs-isolation")));
+    }
     if !settings.isolated {
         (settings.data_limit, settings.model_limit) = (of_gpu(&placement.data), of_gpu(&placement.model));
         return Ok(());
@@ -477,7 +480,9 @@ fn limit_memory(
     }
     let best = optimal_limits(device(&placement.data), device(&placement.model));
     let mut pick = |name: &str, asked: Option<u64>, saved: Option<u64>, best_bytes: u64, lane: &LaneDevice| {
-        let saved = saved.map(|bytes| bytes / memory::MB);
+        // What the run had on another device may be more than this one has; then the best for this one.
+        let fits = |bytes: &u64| lane.memory_bytes.is_none_or(|has| *bytes <= has);
+        let saved = saved.filter(fits).map(|bytes| bytes / memory::MB);
         let megabytes = chooser.pick(name, asked, saved, best_bytes / memory::MB, &best.why);
         let Some(has) = lane.memory_bytes.map(|bytes| bytes / memory::MB).filter(|&has| megabytes > has) else {
             return Ok(megabytes * memory::MB);

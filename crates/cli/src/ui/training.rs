@@ -87,6 +87,10 @@ impl Screen<'_> {
             }
         };
         item(messages.with("lanes-prefetch", &[("device", &to.logical), ("size", &settings.buffer)]))?;
+        if placement.mode == Mode::SingleBuffered {
+            let (device, name) = (placement.model.label(), &placement.model.name);
+            item(messages.with("lanes-device", &[("device", &device), ("name", name)]))?;
+        }
         item(match placement.features {
             FeaturesOn::Data => messages.with("lanes-features-data", &[("device", &placement.data.name)]),
             FeaturesOn::Cpu => messages.get("lanes-features-cpu"),
@@ -255,8 +259,9 @@ impl Screen<'_> {
                 self.warn(&messages.with("train-overflow", &[("step", step)]));
                 Ok(())
             }
-            Event::Split { step, parts } => {
-                self.warn(&messages.with("train-split", &[("step", step), ("parts", parts)]));
+            Event::Split { step, parts, kept } => {
+                let id = if *kept { "train-split-kept" } else { "train-split" };
+                self.warn(&messages.with(id, &[("step", step), ("parts", parts)]));
                 Ok(())
             }
         }
@@ -376,7 +381,9 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
             json!({"event": "not_finite", "step": step, "clips": clips, "policy": policy})
         }
         Event::Overflow { step } => json!({"event": "overflow", "step": step}),
-        Event::Split { step, parts } => json!({"event": "split", "step": step, "parts": parts}),
+        Event::Split { step, parts, kept } => {
+            json!({"event": "split", "step": step, "parts": parts, "kept": kept})
+        }
     }
 }
 
