@@ -151,7 +151,7 @@ fn limits_hold_on_a_real_device_and_the_other_lane_is_named_apart() {
     assert!(output.status.success(), "{}", stderr(&output));
     let events = events(&output);
     let needs = events[position(&events, "preflight")]["preflight"]["ladder"][0]["bytes"].as_u64().expect("bytes");
-    let limit = needs * 85 / 100 >> 20;
+    let limit = (needs * 85 / 100) >> 20;
     let output = train("split", &format!("--model-gpu-memory {limit} --log-every 1"));
     if output.status.success() {
         assert!(stdout(&output).contains("\"event\":\"split\""), "{}", stdout(&output));

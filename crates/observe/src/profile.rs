@@ -55,7 +55,7 @@ impl Profile {
     pub fn new(spans: &[Span], warm_up: usize) -> Option<Profile> {
         let mut steps: Vec<&Span> = spans.iter().filter(|span| &*span.stage == "train").collect();
         steps.sort_by_key(|span| span.start);
-        let (first, counted) = (steps.get(warm_up.checked_sub(1).unwrap_or(0))?, steps.get(warm_up.max(1)..)?);
+        let (first, counted) = (steps.get(warm_up.saturating_sub(1))?, steps.get(warm_up.max(1)..)?);
         let last = counted.last()?;
         if counted.len() < 2 {
             return None;
