@@ -170,3 +170,20 @@ fn samples_are_cached_apart_from_features() {
         assert_eq!(batch.sound[row * stride + padding - 7], batch.sound[row * stride + padding + 7], "a mirror");
     }
 }
+
+/// What is tried before a run is at least as large as anything that comes in it.
+#[test]
+fn the_largest_batch_bounds_those_of_every_epoch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 23);
+    for static_shapes in [false, true] {
+        let loader = loader(&corpus, CacheMode::Off, static_shapes);
+        let largest = loader.largest().expect("there are clips");
+        for batch in (0..20).flat_map(|epoch| loader.plan(epoch)) {
+            assert!(batch.rows <= largest.rows && batch.frames <= largest.frames && batch.tokens <= largest.tokens);
+        }
+        let longest = (0..23).max_by_key(|&clip| corpus.sizes()[clip as usize].frames).expect("a clip");
+        assert!(largest.clips.contains(&longest), "the longest clip is in it");
+        assert_eq!(largest.clips.len(), 5);
+    }
+}
