@@ -406,7 +406,7 @@ fn a_failing_data_lane_is_named_and_leaves_a_checkpoint() {
 fn the_next_epoch_is_ready_before_this_one_ends() {
     let work = Workplace::new(13, 1);
     let trace = work.path("trace.json");
-    let more = format!("--batch-size 2 --max-steps 30 --model-start-delay 0 --trace {}", trace.display());
+    let more = format!("--batch-size 2 --max-steps 30 --trace {}", trace.display());
     work.trained("run", &more);
     let spans = spans(&trace);
     let batches = work.losses("run").iter().filter(|(_, line)| line.contains("\"epoch\":0")).count();

@@ -260,11 +260,11 @@ impl Trainer {
                 self.warm_up(context, lane_started, &feed, on_event)?;
             }
             data_guard.check_now("the first batches").map_err(too_much)?;
-            feed.open_device_queue();
             if context.stop.reason().is_none() {
                 let seconds = (context.clock.now() - lane_started).as_secs_f64();
                 on_event(Event::Starting { ready: waiting_in(context, "host"), of: feed.buffer(), seconds });
             }
+            feed.open_device_queue();
         }
         let mut tuner = feed.autotune(context);
         let mut cpu = CpuMeter::new();
