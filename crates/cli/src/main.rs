@@ -6,6 +6,7 @@ mod failure;
 mod interrupt;
 mod lanes;
 mod messages;
+mod settings;
 mod ui;
 
 use std::io::{IsTerminal, Write};

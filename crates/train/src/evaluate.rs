@@ -106,9 +106,10 @@ pub fn evaluate(
             "{unknown_times} of {clips} clips have no known times (timings/ID.csv): boundary errors are of the others"
         ));
     }
-    let terms = crate::trainer::validation_losses(speech.model(), batches, device, usize::MAX, 2);
-    let loss_wrong_speaker = wrong_speaker(batches, corpus)
-        .map(|batches| crate::trainer::validation_losses(speech.model(), &batches, device, usize::MAX, 2).iter().sum());
+    let terms = crate::validation::validation_losses(speech.model(), batches, device, usize::MAX, 2);
+    let loss_wrong_speaker = wrong_speaker(batches, corpus).map(|batches| {
+        crate::validation::validation_losses(speech.model(), &batches, device, usize::MAX, 2).iter().sum()
+    });
     if loss_wrong_speaker.is_none() {
         notes.push("one speaker: there is no wrong reference to compare with".to_owned());
     }

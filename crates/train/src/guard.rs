@@ -5,14 +5,16 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use tandem_device::LaneDevice;
 use tandem_device::memory::{Lane, LaneMemory, Leak, LeakDetector, MemoryLimitExceeded};
 use tandem_device::probes::{DeviceReadings, Probes};
 use tandem_device::topology::PciAddress;
+use tandem_device::{Backend, LaneDevice, Lanes};
 use tandem_flow::{Budget, OverLimit};
 
+use crate::feed::{Budgets, Feed};
 use crate::lane::Gauge;
 use crate::memory;
+use crate::settings::TrainSettings;
 
 /// What an allocator on a device takes more than it was seen to take, in pages.
 const PAGES: u64 = 2 << 20;
@@ -238,4 +240,21 @@ impl Guard {
             source,
         }
     }
+}
+
+/// What watches the memory of the data lane and of the model lane.
+pub(crate) fn guards(feed: &Feed, settings: &TrainSettings, lanes: &Lanes, budgets: &Budgets) -> (Guard, Guard) {
+    let Lanes { placement, model, .. } = lanes;
+    let data_source = feed.lane_gauge().map_or(Source::Counted, Source::Gauge);
+    let model_source = if model.memory_pool_usage().is_some() {
+        Source::Pool(model.clone())
+    } else if placement.model.backend == Backend::Cpu {
+        Source::Process(feed.host_meter())
+    } else {
+        Source::Counted
+    };
+    (
+        Guard::new(Lane::Data, data_source, &placement.data, settings.data_limit, &budgets.data),
+        Guard::new(Lane::Model, model_source, &placement.model, settings.model_limit, &budgets.model),
+    )
 }

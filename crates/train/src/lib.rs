@@ -13,6 +13,8 @@
 //! | `scale.rs` | [`LossScale`]: half precision without overflow |
 //! | `schedule.rs` | [`LearningRate`]: a pure function of the step |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
+//! | `validation.rs` | [`validation_losses`]: on clips that it does not learn from |
+//! | `window.rs` | what happened since the last progress |
 //! | `events.rs` | [`Event`], [`Report`]: what a run tells about itself |
 //! | `checkpoint.rs` | [`Checkpoints`]: atomic, checksummed |
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
@@ -41,6 +43,8 @@ mod settings;
 mod speech;
 mod step;
 mod trainer;
+mod validation;
+mod window;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State};
 pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate};
@@ -57,4 +61,5 @@ pub use schedule::{LearningRate, OptimizationLevel, Schedule};
 pub use settings::{CachePlace, NanPolicy, TrainSettings, device_queue};
 pub use speech::{Said, Speech, SpeechError};
 pub use step::{Injection, Learner, StepRecord, StepValues};
-pub use trainer::{Start, Trainer, parameter_parts, validation_losses};
+pub use trainer::{Start, Trainer, parameter_parts};
+pub use validation::validation_losses;

@@ -11,10 +11,10 @@ use tandem_observe::Paces;
 use crate::events::{Preflight, TrainError};
 use crate::features::MelStats;
 use crate::feed::{Budgets, Data, Feed};
+use crate::guard::guards;
 use crate::preflight::preflight;
 use crate::settings::{CachePlace, TrainSettings};
 use crate::step::{Learner, StepRecord, learning_device};
-use crate::trainer::guards;
 
 /// What the model alone takes.
 #[derive(Clone, Debug)]

@@ -13,10 +13,10 @@ use tandem_model::{Inputs, weights};
 use crate::events::TrainError;
 use crate::features::Ready;
 use crate::feed::Data;
+use crate::guard::guards;
 use crate::measure::{GoOn, Stand};
 use crate::settings::TrainSettings;
 use crate::step::{Learner, StepRecord};
-use crate::trainer::guards;
 
 /// Steps that are done again on batches that are there already, for the headroom.
 const REPLAYED: usize = 8;

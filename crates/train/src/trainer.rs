@@ -1,31 +1,32 @@
 //! A run, from the first batch to the final report. Reads top to bottom: feed → step → record.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tandem_device::memory::{Lane, LaneMemory, MemoryLimitExceeded};
+use tandem_device::Lanes;
+use tandem_device::memory::{LaneMemory, MemoryLimitExceeded};
 use tandem_device::probes::CpuMeter;
-use tandem_device::{Backend, Lanes};
 use tandem_flow::{Context, Cursor, ErrorKind, Flow};
 use tandem_model::weights;
-use tandem_model::{Device, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice};
+use tandem_model::{Device, ModelConfig, REFERENCE_FRAMES, Voice};
 use tandem_observe::spectrogram_png;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
-use crate::events::{Ending, Event, Progress, Report, TrainError};
+use crate::events::{Ending, Event, Report, TrainError};
 use crate::features::{MelStats, Prepared, Ready};
 use crate::feed::{Budgets, DATA_LANE, Data, Feed, LaneFault, MODEL_LANE};
-use crate::guard::{Guard, Source};
+use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::preflight::preflight;
 use crate::run::{Log, RunFolder};
 use crate::settings::{NanPolicy, TrainSettings, validation_queue};
 use crate::speech::Speech;
 use crate::step::{Injection, Learner, StepRecord, StepValues, learning_device};
+use crate::validation::{plain, validation_losses};
+use crate::window::{Window, lane_busy, share};
 
 /// Speakers that can be asked for by name, at most.
 const MOST_VOICES: usize = 256;
@@ -630,23 +631,6 @@ impl Trainer {
     }
 }
 
-/// What watches the memory of the data lane and of the model lane.
-pub(crate) fn guards(feed: &Feed, settings: &TrainSettings, lanes: &Lanes, budgets: &Budgets) -> (Guard, Guard) {
-    let Lanes { placement, model, .. } = lanes;
-    let data_source = feed.lane_gauge().map_or(Source::Counted, Source::Gauge);
-    let model_source = if model.memory_pool_usage().is_some() {
-        Source::Pool(model.clone())
-    } else if placement.model.backend == Backend::Cpu {
-        Source::Process(feed.host_meter())
-    } else {
-        Source::Counted
-    };
-    (
-        Guard::new(Lane::Data, data_source, &placement.data, settings.data_limit, &budgets.data),
-        Guard::new(Lane::Model, model_source, &placement.model, settings.model_limit, &budgets.model),
-    )
-}
-
 /// A panic of a driver or of a bug becomes an error, so that what was learned can still be saved.
 fn caught<T>(work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
@@ -654,13 +638,6 @@ fn caught<T>(work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainErr
         let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(TrainError::Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned())))
     })
-}
-
-/// The share of the time that the busiest of these stages was at work.
-fn lane_busy(context: &Context, stages: &[&str], seconds: f64) -> f64 {
-    let busy = |name: &&str| context.stage(name).map_or(0.0, |stage| stage.busy.total);
-    let most = stages.iter().map(busy).fold(0.0, f64::max);
-    if seconds > 0.0 { (most / seconds).min(1.0) } else { 0.0 }
 }
 
 /// Batches that wait in a queue.
@@ -681,35 +658,6 @@ fn wait_until_quiet(context: &Context) {
         }
         before = now;
     }
-}
-
-/// A copy of the model that does not remember how its results came about.
-pub(crate) fn plain(model: &Voice) -> Voice {
-    use burn::module::Module;
-    model.valid()
-}
-
-/// The terms of the loss over some batches, each clip's frames weighing the same.
-/// At most `rows` clips go through the device at once, and `ahead` such parts wait there.
-pub fn validation_losses(model: &Voice, batches: &[Prepared], device: &Device, rows: usize, ahead: usize) -> [f64; 3] {
-    let frames: Vec<usize> = batches.iter().flat_map(|batch| batch.inputs.mel_lengths.clone()).collect();
-    let tokens: Vec<usize> = batches.iter().flat_map(|batch| batch.inputs.id_lengths.clone()).collect();
-    let totals = Totals::new(&frames, &tokens);
-    let mut sums = [0f64; 3];
-    let parts = batches.iter().flat_map(|batch| {
-        let all = batch.inputs.rows;
-        let rows = rows.clamp(1, all.max(1));
-        (0..all).step_by(rows).map(move |first| batch.inputs.rows(first..(first + rows).min(all)))
-    });
-    let mut uploads = parts.map(|inputs| inputs.upload(device));
-    let mut waiting: VecDeque<Inputs> = uploads.by_ref().take(ahead.max(1)).collect();
-    while let Some(inputs) = waiting.pop_front() {
-        let (losses, _) = model.losses(&inputs, totals, 0.0, false);
-        waiting.extend(uploads.next());
-        let values = Losses::values(&losses).into_data().try_into_vec::<f32>().expect("losses are single precision");
-        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(value));
-    }
-    sums
 }
 
 fn check_same_run(
@@ -747,63 +695,4 @@ pub fn parameter_parts(model: &Voice) -> Vec<(String, usize)> {
         }
     }
     parts
-}
-
-fn share(part: f64, rest: f64) -> f64 {
-    if part + rest > 0.0 { part / (part + rest) } else { 0.0 }
-}
-
-/// What happened since the last progress.
-struct Window {
-    started: Instant,
-    steps: u64,
-    audio: f64,
-    waited: f64,
-    busy: f64,
-}
-
-impl Window {
-    fn new(context: &Context) -> Window {
-        let (waited, busy) = Window::meters(context);
-        Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy }
-    }
-
-    fn meters(context: &Context) -> (f64, f64) {
-        context.stage("train").map_or((0.0, 0.0), |train| (train.wait_in.total, train.busy.total))
-    }
-
-    fn add(&mut self, record: &StepRecord) {
-        self.steps += 1;
-        self.audio += record.seconds;
-    }
-
-    fn close(
-        &mut self,
-        context: &Context,
-        step: u64,
-        steps: u64,
-        epoch: u64,
-        values: &StepValues,
-        settings: &TrainSettings,
-    ) -> Progress {
-        let seconds = self.started.elapsed().max(Duration::from_micros(1)).as_secs_f64();
-        let (waited, busy) = Window::meters(context);
-        let steps_per_s = self.steps as f64 / seconds;
-        let progress = Progress {
-            step,
-            steps,
-            epoch,
-            loss: values.loss,
-            terms: values.terms,
-            norm: values.norm,
-            rate: settings.rate.at(step),
-            steps_per_s,
-            audio_per_s: self.audio / seconds,
-            starved: share(waited - self.waited, busy - self.busy),
-            eta_s: (steps - step) as f64 / steps_per_s.max(1e-9),
-            memory_bytes: memory::resident_bytes(),
-        };
-        *self = Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy };
-        progress
-    }
 }

@@ -15,11 +15,12 @@ use tandem_train::{Data, GoOn, MeasuredModel, TrainError, TrainSettings, measure
 
 use crate::args::AdviseArgs;
 use crate::commands::corpus;
-use crate::commands::train::{batch_by_memory, failure, memory_hints, open_data};
+use crate::commands::train::{failure, memory_hints, open_data};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::lanes;
 use crate::messages::Messages;
+use crate::settings::batch_by_memory;
 use crate::ui::output::print;
 use crate::ui::progress;
 use crate::ui::table::Table;

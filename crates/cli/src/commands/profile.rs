@@ -11,11 +11,12 @@ use tandem_train::{CachePlace, Profiled, TrainSettings, device_queue, profile_st
 
 use crate::args::{CacheKind, ProfileArgs};
 use crate::commands::corpus::{self, MB};
-use crate::commands::train::{batch_by_memory, failure, memory_hints, open_data, write_trace};
+use crate::commands::train::{failure, memory_hints, open_data, write_trace};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::lanes;
 use crate::messages::Messages;
+use crate::settings::batch_by_memory;
 use crate::ui::output::{Output, print};
 use crate::ui::progress;
 use crate::ui::table::Table;

@@ -1,0 +1,77 @@
+//! What happened since the last progress, from the records of the pipeline.
+
+use std::time::{Duration, Instant};
+
+use tandem_flow::Context;
+
+use crate::events::Progress;
+use crate::memory;
+use crate::settings::TrainSettings;
+use crate::step::{StepRecord, StepValues};
+
+/// The share of the time that the busiest of these stages was at work.
+pub(crate) fn lane_busy(context: &Context, stages: &[&str], seconds: f64) -> f64 {
+    let busy = |name: &&str| context.stage(name).map_or(0.0, |stage| stage.busy.total);
+    let most = stages.iter().map(busy).fold(0.0, f64::max);
+    if seconds > 0.0 { (most / seconds).min(1.0) } else { 0.0 }
+}
+
+/// One of two parts.
+pub(crate) fn share(part: f64, rest: f64) -> f64 {
+    if part + rest > 0.0 { part / (part + rest) } else { 0.0 }
+}
+
+/// What happened since the last progress.
+pub(crate) struct Window {
+    started: Instant,
+    steps: u64,
+    audio: f64,
+    waited: f64,
+    busy: f64,
+}
+
+impl Window {
+    pub(crate) fn new(context: &Context) -> Window {
+        let (waited, busy) = Window::meters(context);
+        Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy }
+    }
+
+    fn meters(context: &Context) -> (f64, f64) {
+        context.stage("train").map_or((0.0, 0.0), |train| (train.wait_in.total, train.busy.total))
+    }
+
+    pub(crate) fn add(&mut self, record: &StepRecord) {
+        self.steps += 1;
+        self.audio += record.seconds;
+    }
+
+    pub(crate) fn close(
+        &mut self,
+        context: &Context,
+        step: u64,
+        steps: u64,
+        epoch: u64,
+        values: &StepValues,
+        settings: &TrainSettings,
+    ) -> Progress {
+        let seconds = self.started.elapsed().max(Duration::from_micros(1)).as_secs_f64();
+        let (waited, busy) = Window::meters(context);
+        let steps_per_s = self.steps as f64 / seconds;
+        let progress = Progress {
+            step,
+            steps,
+            epoch,
+            loss: values.loss,
+            terms: values.terms,
+            norm: values.norm,
+            rate: settings.rate.at(step),
+            steps_per_s,
+            audio_per_s: self.audio / seconds,
+            starved: share(waited - self.waited, busy - self.busy),
+            eta_s: (steps - step) as f64 / steps_per_s.max(1e-9),
+            memory_bytes: memory::resident_bytes(),
+        };
+        *self = Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy };
+        progress
+    }
+}
