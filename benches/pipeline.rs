@@ -36,7 +36,7 @@ fn main() {
 
     let equal = repeat(rounds, || {
         let (zero, fifty) = (Cost::fixed(Duration::ZERO), Cost::fixed(Duration::from_millis(50)));
-        run(&Simulation { costs: [zero, fifty, zero, fifty], steps: 40, depth: 1, ..example() })
+        run(&Simulation { costs: [zero, fifty, zero, fifty], steps: 40, depth: 1, device_queue: 1, ..example() })
     });
     row(
         "two equal stages of 50 ms: wall / (40 x 50 ms + fill)",
@@ -66,15 +66,7 @@ fn example() -> Simulation {
         steps: 200,
         workers: 4,
         max_workers: 4,
-        cores: 8,
-        buffer: 50,
-        depth: 2,
-        batch_bytes: 1 << 20,
-        memory_limit: 1 << 30,
-        autotune: false,
-        seed: 1,
-        faults: Vec::new(),
-        stall_timeout: Duration::from_secs(60),
+        ..Simulation::default()
     }
 }
 

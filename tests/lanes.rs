@@ -347,8 +347,8 @@ fn the_model_starts_when_the_data_lane_is_ahead() {
     let (ready, seconds) = start("many", "--buffer-size 90000 --model-start-delay 0.5");
     assert!(ready > 0 && ready < 90000 && seconds >= 0.5, "{ready} after {seconds} s");
     // Slower: the first batch takes longer than the delay.
-    let (ready, seconds) = start("slow", "--model-start-delay 0.5 --inject data:slow2@0");
-    assert!(ready > 0 && seconds >= 2.0, "{ready} after {seconds} s");
+    let (ready, seconds) = start("slow", "--model-start-delay 0.5 --inject data:slow1@0");
+    assert!(ready > 0 && seconds >= 1.0, "{ready} after {seconds} s");
     // No delay at all: the first step waits for its batch, and every batch is trained once.
     let (_, _) = start("now", "--model-start-delay 0");
     let batches: Vec<u64> = work

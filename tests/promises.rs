@@ -6,6 +6,7 @@ mod documents;
 mod lanes;
 mod licences;
 mod profile;
+mod report;
 mod simulate;
 mod support;
 mod train;

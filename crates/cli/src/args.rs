@@ -2,6 +2,7 @@
 
 mod lanes;
 mod profile;
+mod report;
 mod train;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::messages::Lang;
 
 pub(crate) use lanes::*;
 pub(crate) use profile::*;
+pub(crate) use report::*;
 pub(crate) use train::*;
 
 /// Train a voice and keep the GPU busy.
@@ -27,6 +29,7 @@ pub(crate) use train::*;
   tandem devices                                   which GPUs there are
   tandem advise --train-data my-voice              one GPU or two, and why
   tandem profile --train-data my-voice             what limits it, and what to change
+  tandem report runs/my-voice                      what a run did with its time
   tandem doctor my-voice                           what is wrong with a corpus
   tandem prepare my-voice                          index and features, once
   tandem load my-voice --epochs 2                  how fast it loads
@@ -60,6 +63,8 @@ pub(crate) enum Command {
     Advise(AdviseArgs),
     /// Run some steps of the real pipeline: where the time goes, what limits it, and what to change
     Profile(Box<ProfileArgs>),
+    /// Show what a finished or running run did with its time, or compare two
+    Report(ReportArgs),
     /// Look at every clip of a corpus and name what is wrong, before a single step
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once
@@ -189,7 +194,7 @@ pub(crate) struct CorpusArgs {
 }
 
 /// How the clips of a folder are read.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReadArgs {
     /// Language of the texts; without it, guessed for each text
     #[arg(long, value_enum, help_heading = "Corpus")]

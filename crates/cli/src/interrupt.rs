@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tandem_flow::Stop;
 
 use crate::failure::INTERRUPTED;
+use crate::ui::dashboard;
 
 /// What the first Ctrl-C sets.
 #[derive(Clone, Default)]
@@ -18,19 +19,25 @@ pub(crate) struct Interrupt {
     pub(crate) notice: Arc<OnceLock<String>>,
 }
 
+impl Interrupt {
+    /// What Ctrl-C does, by whatever way it comes.
+    pub(crate) fn ask(&self) {
+        if self.flag.swap(true, Ordering::SeqCst) {
+            dashboard::restore();
+            std::process::exit(INTERRUPTED.into());
+        }
+        if let Some(text) = self.notice.get().filter(|_| !dashboard::has_terminal()) {
+            eprintln!("{text}");
+        }
+        self.stop.request("interrupted");
+    }
+}
+
 /// Catches Ctrl-C from now on.
 pub(crate) fn catch() -> Interrupt {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();
     // An error means that a handler exists already; then that one is in charge.
-    let _ = ctrlc::set_handler(move || {
-        if asked.flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(INTERRUPTED.into());
-        }
-        if let Some(text) = asked.notice.get() {
-            eprintln!("{text}");
-        }
-        asked.stop.request("interrupted");
-    });
+    let _ = ctrlc::set_handler(move || asked.ask());
     interrupt
 }

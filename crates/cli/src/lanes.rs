@@ -67,10 +67,27 @@ pub(crate) fn tell_fallback(fallback: &Fallback, messages: &Messages) {
 /// Opens the devices of a placement, after each of them has shown that it computes what the CPU computes.
 pub(crate) fn open(
     inventory: &Inventory,
-    mut placement: Placement,
+    placement: Placement,
     allow_fallback: bool,
     messages: &Messages,
 ) -> Result<Lanes, Failure> {
+    let placement = trusted(inventory, placement, allow_fallback, messages)?;
+    Lanes::open(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
+}
+
+/// The same beside those that are open, to measure what they would give.
+pub(crate) fn open_also(inventory: &Inventory, placement: Placement, messages: &Messages) -> Result<Lanes, Failure> {
+    let placement = trusted(inventory, placement, false, messages)?;
+    Lanes::open_also(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
+}
+
+/// The placement, or the CPU when one of its devices computes something else than the CPU and that is allowed.
+fn trusted(
+    inventory: &Inventory,
+    mut placement: Placement,
+    allow_fallback: bool,
+    messages: &Messages,
+) -> Result<Placement, Failure> {
     for lane in [placement.data.physical, placement.model.physical] {
         let device = inventory.device(lane);
         let Err(why) = trust(device, messages) else { continue };
@@ -89,7 +106,7 @@ pub(crate) fn open(
         placement.fallbacks = before.into_iter().chain([fallback]).collect();
         break;
     }
-    Lanes::open(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
+    Ok(placement)
 }
 
 /// Whether a device passes the self-test.
@@ -133,7 +150,7 @@ pub(crate) fn link(probes: &Probes, a: &DeviceInfo, b: &DeviceInfo) -> Reading<L
     by_driver().or(|| link_from_sysfs("/sys".as_ref(), first, second))
 }
 
-fn failure(error: &PlacementError, inventory: &Inventory, messages: &Messages) -> Failure {
+pub(crate) fn failure(error: &PlacementError, inventory: &Inventory, messages: &Messages) -> Failure {
     let text = match error {
         PlacementError::MissingFlag(flag) => messages.with("place-missing", &[("flag", flag)]),
         PlacementError::Insufficient(found) => messages.with("place-insufficient", &[("found", found)]),

@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod interrupt;
 mod lanes;
+mod listeners;
 mod messages;
 mod settings;
 mod ui;
@@ -53,6 +54,7 @@ fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
         Command::Devices(args) => commands::devices::run(&args, messages),
         Command::Advise(args) => commands::advise::run(&args, messages),
         Command::Profile(args) => commands::profile::run(&args, messages),
+        Command::Report(args) => commands::report::run(&args, messages),
         Command::Doctor(args) => commands::doctor::run(args, messages),
         Command::Prepare(args) => commands::prepare::run(args, messages),
         Command::Load(args) => commands::load::run(args, messages),

@@ -4,6 +4,7 @@
 
 use clap::ValueEnum;
 use fluent_bundle::{FluentArgs, FluentBundle, FluentResource, FluentValue};
+use tandem_observe::Direction;
 
 /// The languages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,7 +33,7 @@ impl Lang {
 }
 
 /// The catalogue of one language.
-pub(crate) struct Messages(FluentBundle<FluentResource>);
+pub(crate) struct Messages(FluentBundle<FluentResource>, Lang);
 
 impl Messages {
     /// In the language asked for, else in that of the locale.
@@ -47,7 +48,15 @@ impl Messages {
         let mut bundle = FluentBundle::new(vec![id.parse().expect("a language tag")]);
         bundle.set_use_isolating(lang == Lang::Fa);
         bundle.add_resource(resource).expect("no message is defined twice");
-        Messages(bundle)
+        Messages(bundle, lang)
+    }
+
+    /// The way in which a page is read.
+    pub(crate) fn direction(&self) -> Direction {
+        match self.1 {
+            Lang::En => Direction::LeftToRight,
+            Lang::Fa => Direction::RightToLeft,
+        }
     }
 
     /// A message without arguments.

@@ -11,6 +11,7 @@
 //! | `probes/` | memory, load and heat, from NVML and sysfs |
 //! | `memory/` | limits, leaks, what would fit: pure functions |
 //! | `simulated.rs` | devices with a speed, a memory, a link and faults, on a real or a virtual clock; always labelled |
+//! | `cores.rs` | cores that several simulated lanes share |
 //! | `cost.rs` | how long a piece of simulated work takes: mean, spread and a seed, the same on every run |
 //!
 //! ```
@@ -27,6 +28,7 @@
 
 #[cfg(feature = "wgpu")]
 mod adapters;
+mod cores;
 mod cost;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -42,6 +44,7 @@ mod self_test;
 mod simulated;
 pub mod topology;
 
+pub use cores::SharedCores;
 pub use cost::{Cost, CostError};
 pub use inventory::{Backend, DeviceInfo, Inventory, Kind, Simulation};
 #[cfg(feature = "open")]

@@ -61,8 +61,13 @@ impl Lanes {
                 return Err(OpenError::AlreadyConfigured);
             }
         }
-        let data = inventory.open(inventory.device(wanted.0))?;
-        let model = inventory.open(inventory.device(wanted.1))?;
+        Lanes::open_also(inventory, placement)
+    }
+
+    /// Opens the devices of another layout beside the first: to measure what it would give, not to train.
+    pub fn open_also(inventory: &Inventory, placement: Placement) -> Result<Lanes, OpenError> {
+        let data = inventory.open(inventory.device(placement.data.physical))?;
+        let model = inventory.open(inventory.device(placement.model.physical))?;
         Ok(Lanes { placement, data, model })
     }
 

@@ -256,10 +256,12 @@ impl StageTimer {
         }
     }
 
-    pub(crate) fn arrived(&mut self) {
-        if let Some(since) = self.asked.take() {
-            self.meter.wait_in(self.context.clock.now() - since);
-        }
+    /// How long it took.
+    pub(crate) fn arrived(&mut self) -> Duration {
+        let Some(since) = self.asked.take() else { return Duration::ZERO };
+        let waited = self.context.clock.now() - since;
+        self.meter.wait_in(waited);
+        waited
     }
 
     /// A batch was handed on that did not arrive through [`StageTimer::arrived`].
@@ -276,11 +278,12 @@ impl StageTimer {
 pub(crate) fn run<T, U>(
     meter: &Meter,
     envelope: Envelope<T>,
+    waited: Duration,
     work: impl FnOnce(T) -> Result<U, Fault>,
 ) -> (Item<U>, Duration) {
     let (value, shell) = envelope.split();
     let cursor = shell.cursor;
-    meter.work(cursor, shell.bytes, || match catch_unwind(AssertUnwindSafe(|| work(value))) {
+    meter.work(cursor, shell.bytes, waited, || match catch_unwind(AssertUnwindSafe(|| work(value))) {
         Ok(Ok(value)) => Ok(shell.map(|()| value)),
         Ok(Err(fault)) => Err(Error::from_fault(&meter.name, cursor, fault)),
         Err(payload) => Err(Error::new(&meter.name, Some(cursor), ErrorKind::Panicked(panic_message(payload)))),
@@ -297,9 +300,9 @@ impl<T: Send, U, F: FnMut(T) -> Result<U, Fault> + Send> Pull<U> for Stage<T, F>
     fn poll(&mut self, waker: &Waker) -> Poll<Option<Item<U>>> {
         self.timer.asked();
         let item = ready!(self.upstream.poll(waker));
-        self.timer.arrived();
+        let waited = self.timer.arrived();
         Poll::Ready(item.map(|item| {
-            let (item, ended) = run(&self.timer.meter, item?, &mut self.work);
+            let (item, ended) = run(&self.timer.meter, item?, waited, &mut self.work);
             self.timer.handed_on(ended);
             item
         }))

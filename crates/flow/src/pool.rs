@@ -164,9 +164,9 @@ impl<T: Send + 'static, U: Send + 'static> ParStage<T, U> {
 
     fn in_line(&mut self, waker: &Waker) -> Poll<Option<Item<U>>> {
         let item = ready!(self.upstream.poll(waker));
-        self.timer.arrived();
+        let waited = self.timer.arrived();
         Poll::Ready(item.map(|item| {
-            let (item, ended) = run(&self.shared.meter, item?, &self.shared.work);
+            let (item, ended) = run(&self.shared.meter, item?, waited, &self.shared.work);
             self.timer.handed_on(ended);
             item
         }))
@@ -228,7 +228,7 @@ impl<T, U> Shared<T, U> {
     }
 
     fn finish(&self, (number, envelope): (u64, Envelope<T>)) {
-        let (item, _) = run(&self.meter, envelope, &self.work);
+        let (item, _) = run(&self.meter, envelope, Duration::ZERO, &self.work);
         let mut state = lock(&self.state);
         state.running -= 1;
         state.done.insert(number, item);

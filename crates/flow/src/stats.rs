@@ -169,8 +169,10 @@ impl Meter {
         &self,
         cursor: Cursor,
         bytes: usize,
+        waited: Duration,
         work: impl FnOnce() -> Result<R, crate::Error>,
     ) -> (Result<R, crate::Error>, Duration) {
+        let processor = self.trace.processor_time();
         let start = self.clock.now();
         lock(&self.state).at_work.push((start, cursor));
         let result = work();
@@ -189,7 +191,11 @@ impl Meter {
                 Err(_) => state.errors += 1,
             }
         }
-        self.trace.span(|| Span { stage: self.name.clone(), thread: thread_label(), cursor, start, end });
+        let processor = processor.zip(self.trace.processor_time()).map(|(before, after)| after.saturating_sub(before));
+        self.trace.span(|| {
+            let (stage, thread) = (self.name.clone(), thread_label());
+            Span { stage, thread, cursor, start, end, waited, processor }
+        });
         (result, end)
     }
 

@@ -1,6 +1,8 @@
 //! Spans: which thread worked on which batch, in which stage, from when to when.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::envelope::Cursor;
@@ -19,6 +21,10 @@ pub struct Span {
     pub start: Duration,
     /// When it ended.
     pub end: Duration,
+    /// How long the stage had waited for the batch; zero in a pool, whose workers wait for each other's.
+    pub waited: Duration,
+    /// Processor time of the whole program meanwhile, where the trace measures it.
+    pub processor: Option<Duration>,
 }
 
 /// Something else worth seeing on the time line.
@@ -52,12 +58,16 @@ pub struct Trace(Option<Arc<Buffer>>);
 #[derive(Debug)]
 struct Buffer {
     limit: usize,
+    window: AtomicUsize,
+    processor: Option<fn() -> Duration>,
     records: Mutex<Records>,
 }
 
 #[derive(Debug, Default)]
 struct Records {
     spans: Vec<Span>,
+    /// The last ones, whatever the limit.
+    recent: VecDeque<Span>,
     events: Vec<Event>,
     dropped: u64,
 }
@@ -70,12 +80,34 @@ impl Trace {
 
     /// Records at most `limit` spans and as many events; what comes after is only counted.
     pub fn with_limit(limit: usize) -> Trace {
-        Trace(Some(Arc::new(Buffer { limit, records: Mutex::default() })))
+        Trace::new(limit, 0, None)
+    }
+
+    /// The same, and every span also says what this clock of processor time did meanwhile.
+    pub fn with_processor_time(limit: usize, clock: fn() -> Duration) -> Trace {
+        Trace::new(limit, 0, Some(clock))
+    }
+
+    /// Keeps the last `window` spans too, however long the run is: for looking while it goes on.
+    pub fn keep_recent(&mut self, window: usize) {
+        match &self.0 {
+            Some(buffer) => buffer.window.store(window, Relaxed),
+            None => *self = Trace::new(0, window, None),
+        }
+    }
+
+    fn new(limit: usize, window: usize, processor: Option<fn() -> Duration>) -> Trace {
+        Trace(Some(Arc::new(Buffer { limit, window: window.into(), processor, records: Mutex::default() })))
     }
 
     /// All spans so far, in the order in which they ended.
     pub fn spans(&self) -> Vec<Span> {
         self.0.as_ref().map(|buffer| lock(&buffer.records).spans.clone()).unwrap_or_default()
+    }
+
+    /// The last spans, as many as the window has, in the order in which they ended.
+    pub fn recent(&self) -> Vec<Span> {
+        self.0.as_ref().map(|buffer| lock(&buffer.records).recent.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// All events so far.
@@ -98,9 +130,22 @@ impl Trace {
 
     pub(crate) fn span(&self, span: impl FnOnce() -> Span) {
         if let Some(buffer) = &self.0 {
+            let span = span();
             let mut records = lock(&buffer.records);
-            if records.spans.len() < buffer.limit { records.spans.push(span()) } else { records.dropped += 1 }
+            let window = buffer.window.load(Relaxed);
+            if window > 0 {
+                if records.recent.len() >= window {
+                    records.recent.pop_front();
+                }
+                records.recent.push_back(span.clone());
+            }
+            if records.spans.len() < buffer.limit { records.spans.push(span) } else { records.dropped += 1 }
         }
+    }
+
+    /// The clock of processor time, now.
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
+        self.0.as_ref().and_then(|buffer| buffer.processor).map(|clock| clock())
     }
 
     pub(crate) fn event(&self, event: impl FnOnce() -> Event) {

@@ -71,7 +71,15 @@ mod tests {
 
     fn span(stage: &str, batch: u64, start: u32, end: u32) -> Span {
         let cursor = Cursor { epoch: 0, batch };
-        Span { stage: stage.into(), thread: "t".into(), cursor, start: start * MS, end: end * MS }
+        Span {
+            stage: stage.into(),
+            thread: "t".into(),
+            cursor,
+            start: start * MS,
+            end: end * MS,
+            waited: Duration::ZERO,
+            processor: None,
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What the stages of a run did with their time once it had warmed up: pure functions of its spans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tandem_flow::{Cursor, Span};
 
 use crate::lanes::{busy, union};
@@ -13,7 +13,7 @@ use crate::simulate::STAGES;
 pub const GAPS: &str = "gaps";
 
 /// One stage, per batch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageProfile {
     /// Its name; `train` and the gaps between steps come last.
     pub name: String,
@@ -26,13 +26,13 @@ pub struct StageProfile {
 }
 
 /// What a run did with its time, warm-up left out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Steps that count.
     pub steps: usize,
     /// Steps left out at the start.
     pub warm_up: usize,
-    /// Milliseconds from the end of one step to the end of the next.
+    /// Milliseconds of a step and of waiting for its batch; what lies between steps (validation) is not in it.
     pub period_ms: f64,
     /// Steps per second.
     pub steps_per_s: f64,
@@ -53,23 +53,16 @@ pub struct Profile {
 impl Profile {
     /// Of these spans, without the first `warm_up` steps; none if fewer than two are left.
     pub fn new(spans: &[Span], warm_up: usize) -> Option<Profile> {
-        let mut steps: Vec<&Span> = spans.iter().filter(|span| &*span.stage == "train").collect();
-        steps.sort_by_key(|span| span.start);
-        let (first, counted) = (steps.get(warm_up.saturating_sub(1))?, steps.get(warm_up.max(1)..)?);
-        let last = counted.last()?;
+        let steps = steps(spans);
+        let counted = steps.get(warm_up..)?;
+        let (first, last) = (counted.first()?, counted.last()?);
         if counted.len() < 2 {
             return None;
         }
-        let window = (first.end, last.end);
-        let seconds = (window.1 - window.0).as_secs_f64();
-        // From the end of the step before: what a user waits for.
-        let mut before = first.end;
-        let (mut periods, mut gaps) = (Vec::new(), Vec::new());
-        for step in counted {
-            periods.push(ms(step.end.saturating_sub(before)));
-            gaps.push(ms(step.start.saturating_sub(before)));
-            before = step.end;
-        }
+        let window = (first.start.saturating_sub(first.waited), last.end);
+        let periods: Vec<f64> = counted.iter().map(|step| period(step)).collect();
+        let gaps: Vec<f64> = counted.iter().map(|step| ms(step.waited)).collect();
+        let all_ms = periods.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let by_stage: BTreeMap<&str, BTreeMap<Cursor, f64>> = STAGES
             .iter()
             .map(|stage| {
@@ -97,7 +90,6 @@ impl Profile {
             share: if all > 0.0 { mean_ms / all } else { 0.0 },
         });
         let (period_ms, period_std) = mean_and_deviation(&periods);
-        let lane = |stages: &[&str]| busy(&union(spans, stages), window);
         let varies_with = STAGES
             .iter()
             .map(|stage| (*stage, correlation(&of_counted(stage), &periods)))
@@ -108,11 +100,11 @@ impl Profile {
             steps: counted.len(),
             warm_up: steps.len() - counted.len(),
             period_ms,
-            steps_per_s: counted.len() as f64 / seconds.max(f64::MIN_POSITIVE),
+            steps_per_s: 1e3 * counted.len() as f64 / all_ms,
             stages: stages.collect(),
-            data_busy: lane(&["preprocess", "transfer"]),
-            model_busy: lane(&["train"]),
-            starved: gaps.iter().sum::<f64>() / periods.iter().sum::<f64>().max(f64::MIN_POSITIVE),
+            data_busy: busy(&union(spans, &["preprocess", "transfer"]), window),
+            model_busy: 1.0 - gaps.iter().sum::<f64>() / all_ms,
+            starved: gaps.iter().sum::<f64>() / all_ms,
             variation: if period_ms > 0.0 { period_std / period_ms } else { 0.0 },
             varies_with,
         })
@@ -134,6 +126,62 @@ impl Profile {
     /// A stage by its name.
     pub fn stage(&self, name: &str) -> &StageProfile {
         self.stages.iter().find(|stage| stage.name == name).expect("every profile has every stage")
+    }
+}
+
+/// The steps in order.
+fn steps(spans: &[Span]) -> Vec<&Span> {
+    let mut steps: Vec<&Span> = spans.iter().filter(|span| &*span.stage == "train").collect();
+    steps.sort_by_key(|span| span.start);
+    steps
+}
+
+/// Milliseconds of a step and of waiting for its batch.
+fn period(step: &Span) -> f64 {
+    ms(step.waited + (step.end - step.start))
+}
+
+/// Milliseconds of each step with its wait, without the first `warm_up`.
+pub fn step_times(spans: &[Span], warm_up: usize) -> Vec<f64> {
+    steps(spans).into_iter().skip(warm_up).map(period).collect()
+}
+
+/// The last steps of `spans`, at most this many, and what their batches took before.
+pub fn last_steps(spans: &[Span], most: usize) -> Vec<Span> {
+    let steps = steps(spans);
+    let kept: BTreeSet<Cursor> = steps.iter().rev().take(most).map(|step| step.cursor).collect();
+    spans.iter().filter(|span| kept.contains(&span.cursor)).cloned().collect()
+}
+
+/// Figures of a series (SPEC R1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub std: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// Half of the values are not above it.
+    pub p50: f64,
+    /// 95 % of the values are not above it.
+    pub p95: f64,
+    /// 99 % of the values are not above it.
+    pub p99: f64,
+}
+
+impl Spread {
+    /// Of these values; zeros for none.
+    pub fn of(values: &[f64]) -> Spread {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Spread::default() };
+        // The nearest-rank percentile: a value that really occurred.
+        let at = |share: f64| sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
+        let (mean, std) = mean_and_deviation(values);
+        Spread { mean, std, min, max, p50: at(0.50), p95: at(0.95), p99: at(0.99) }
     }
 }
 

@@ -1,16 +1,18 @@
 //! The real engine on simulated lanes, and what came of it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tandem_device::{Cost, FaultPlan, SimulatedDevice};
+use tandem_device::{Cost, FaultPlan, SharedCores, SimulatedDevice};
 use tandem_flow::{
     Autotune, Budget, Clock, Context, Cursor, Decision, Error, Flow, Knob, Oversize, QueueStats, StageStats, Stop,
     Trace,
 };
 
 use crate::lanes::{Interval, busy, overlapped_steps, union};
+use crate::whatif::Alone;
 
 /// The stages of the chain, from source to sink.
 pub const STAGES: [&str; 4] = ["load", "preprocess", "transfer", "train"];
@@ -20,6 +22,8 @@ pub const STAGES: [&str; 4] = ["load", "preprocess", "transfer", "train"];
 pub struct Simulation {
     /// The cost of each of [`STAGES`].
     pub costs: [Cost; 4],
+    /// What batches really took, instead of the costs.
+    pub measured: Option<Alone>,
     /// How many batches to train on.
     pub steps: u64,
     /// Batches loaded at once; zero: in line.
@@ -30,8 +34,10 @@ pub struct Simulation {
     pub cores: usize,
     /// Depth of the host queue; zero: in line.
     pub buffer: usize,
-    /// Depth of the queues before transfer and before train; zero: in line.
+    /// Depth of the queue before transfer; zero: in line.
     pub depth: usize,
+    /// Depth of the queue before train; zero: in line.
+    pub device_queue: usize,
     /// Size of a batch.
     pub batch_bytes: usize,
     /// Host memory that batches may take.
@@ -46,10 +52,32 @@ pub struct Simulation {
     pub stall_timeout: Duration,
 }
 
+impl Default for Simulation {
+    fn default() -> Self {
+        Simulation {
+            costs: [Cost::fixed(Duration::ZERO); 4],
+            measured: None,
+            steps: 100,
+            workers: 2,
+            max_workers: 2,
+            cores: 8,
+            buffer: 50,
+            depth: 2,
+            device_queue: 2,
+            batch_bytes: 1 << 20,
+            memory_limit: 1 << 30,
+            autotune: false,
+            seed: 1,
+            faults: Vec::new(),
+            stall_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
 impl Simulation {
     /// Everything on one thread, one after the other.
     pub fn serial(self) -> Simulation {
-        Simulation { workers: 0, buffer: 0, depth: 0, autotune: false, ..self }
+        Simulation { workers: 0, buffer: 0, depth: 0, device_queue: 0, autotune: false, ..self }
     }
 }
 
@@ -136,8 +164,8 @@ pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: 
     context.stop = stop;
     let workers = Knob::new("workers", simulation.workers, 0..=simulation.max_workers.max(simulation.workers));
     let buffer = Knob::new("buffer", simulation.buffer, 0..=simulation.buffer.max(64));
-    let depth = |name| Knob::new(name, simulation.depth, 0..=simulation.depth.max(16));
-    let (data_depth, model_depth) = (depth("data"), depth("model"));
+    let depth = |name, depth: usize| Knob::new(name, depth, 0..=depth.max(16));
+    let (data_depth, model_depth) = (depth("data", simulation.depth), depth("model", simulation.device_queue));
     let memory = Budget::new("host", simulation.memory_limit, Oversize::Alone);
 
     let mut tuner = simulation.autotune.then(|| {
@@ -152,10 +180,17 @@ pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: 
         SimulatedDevice::new(&context, name).slots(slots).seed(simulation.seed).faults(simulation.faults.clone())
     };
     let lanes = [device("host", simulation.cores), device("data", 1), device("link", 1), device("model", 1)];
+    let measured = simulation.measured.clone().map(|alone| {
+        let cores = SharedCores::new(&context.clock, simulation.cores, alone.slice());
+        Arc::new((alone, cores))
+    });
     let work = |index: usize| {
-        let (lane, cost) = (lanes[index].clone(), simulation.costs[index]);
+        let (lane, cost, measured) = (lanes[index].clone(), simulation.costs[index], measured.clone());
         move |number: u64| {
-            lane.work(STAGES[index], number, &cost)?;
+            match measured.as_deref() {
+                Some((alone, cores)) => cores.work(alone.time(number, index), alone.threads[index]),
+                None => lane.work(STAGES[index], number, &cost)?,
+            }
             Ok(number)
         }
     };
@@ -280,14 +315,7 @@ mod tests {
             workers: 4,
             max_workers: 8,
             cores: 8,
-            buffer: 50,
-            depth: 2,
-            batch_bytes: 1 << 20,
-            memory_limit: 1 << 30,
-            autotune: false,
-            seed: 1,
-            faults: Vec::new(),
-            stall_timeout: Duration::from_secs(60),
+            ..Simulation::default()
         }
     }
 
@@ -324,6 +352,7 @@ mod tests {
             costs: [cost(0.0, 0.0), cost(50.0, 0.0), cost(0.0, 0.0), cost(50.0, 0.0)],
             steps: 40,
             depth: 1,
+            device_queue: 1,
             ..example()
         };
         let outcome = run(&simulation);
@@ -336,7 +365,7 @@ mod tests {
         for (load, jitter) in [(400.0, 10.0), (700.0, 300.0), (130.0, 60.0)] {
             let mut start = example();
             start.costs[0] = cost(load, jitter);
-            (start.workers, start.buffer, start.depth, start.steps) = (1, 1, 1, 800);
+            (start.workers, start.buffer, start.depth, start.device_queue, start.steps) = (1, 1, 1, 1, 800);
             let frozen = run(&start);
             assert!(frozen.starved > 0.05, "{}", frozen.starved);
             assert_eq!((frozen.workers, frozen.decisions.len()), (1, 0), "off means off");
@@ -362,7 +391,7 @@ mod tests {
             start.costs[3] = cost(step, 0.05 * step);
             start.costs[0] = cost(load, load * draw("jitter", 0.0, 0.3));
             (start.costs[1], start.costs[2]) = (cost(0.2 * step, 0.0), cost(0.3 * step, 0.0));
-            (start.workers, start.buffer, start.depth) = (1, 1, 1);
+            (start.workers, start.buffer, start.depth, start.device_queue) = (1, 1, 1, 1);
             (start.steps, start.seed, start.autotune) = (1000, seed, true);
             let tuned = run(&start);
             assert!(

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use tandem_flow::QueueStats;
 
 use crate::profile::Profile;
+use crate::simulate::STAGES;
 
 /// The thresholds of SPEC R5, in one place.
 pub mod thresholds {
@@ -26,11 +28,15 @@ pub mod thresholds {
     pub const VARIATION: f64 = 0.30;
     /// A stage whose pace is this near to that of the steps sets it.
     pub const SETS_THE_PACE: f64 = 0.85;
+    /// Batches took more than this share of the memory that they may take.
+    pub const MEMORY: f64 = 0.90;
+    /// A queue that is fuller than this on average is mostly full.
+    pub const QUEUE_FULL: f64 = 0.50;
 }
 use thresholds::*;
 
 /// How the run is set up, as far as it can be changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knobs {
     /// Batches loaded at once.
     pub workers: usize,
@@ -53,7 +59,7 @@ pub struct Knobs {
 }
 
 /// What sets the pace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bottleneck {
     /// Reading and decoding.
@@ -83,8 +89,31 @@ impl fmt::Display for Bottleneck {
     }
 }
 
+/// What the queues and the memory of a run were like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// Mean fill of the queues after load, preprocess and transfer, as a share of their capacity; empty if unknown.
+    pub queues: Vec<f64>,
+    /// Memory that batches took, as a share of what they may.
+    pub memory: f64,
+}
+
+impl Pressure {
+    /// From the records of the queues, and the share of their memory that batches took.
+    pub fn new(queues: &[QueueStats], memory: f64) -> Pressure {
+        let fill = |queue: &QueueStats| queue.mean_items / queue.capacity.max(1) as f64;
+        Pressure { queues: queues.iter().map(fill).collect(), memory }
+    }
+
+    /// The first stage whose queue is mostly empty although the one before it is mostly full.
+    fn slow_stage(&self) -> Option<Bottleneck> {
+        let first_empty = self.queues.iter().position(|&fill| fill < QUEUE_FULL)?;
+        [Bottleneck::Load, Bottleneck::Preprocess, Bottleneck::Transfer].get(first_empty).copied()
+    }
+}
+
 /// A threshold that was passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
     /// Loading takes a large share of a batch.
@@ -102,7 +131,7 @@ pub enum Finding {
 }
 
 /// One change: the value now, the value to try, what it would bring, and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// The flag.
     pub flag: String,
@@ -110,14 +139,64 @@ pub struct Recommendation {
     pub now: String,
     /// The value to try.
     pub to: String,
-    /// Times as fast, by the paces that were measured.
+    /// Times as fast: by the paces that were measured, or as simulated.
     pub gain: f64,
-    /// Why.
+    /// Why, for programs.
+    pub reason: Reason,
+    /// Why, in words.
     pub why: String,
 }
 
+/// Why a change would help.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Loading takes longer than a step.
+    SlowLoad {
+        /// Milliseconds of a batch.
+        load_ms: f64,
+        /// Milliseconds of a step.
+        step_ms: f64,
+    },
+    /// What is kept need not be decoded again.
+    Decoding,
+    /// There are no more cores.
+    NoMoreCores,
+    /// The data lane's device is slow.
+    SlowDevice,
+    /// Another device could do it.
+    OtherDevice,
+    /// Preparing and copying take turns.
+    TakeTurns,
+    /// The link between the devices is slow.
+    SlowLink,
+    /// Queues run empty because stages vary.
+    EmptyQueues,
+    /// Batches wait for memory.
+    NoMemory,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Reason::SlowLoad { load_ms, step_ms } => {
+                return write!(f, "a batch takes {load_ms:.1} ms to load, a step {step_ms:.1} ms");
+            }
+            Reason::Decoding => "from the second epoch on nothing is decoded again",
+            Reason::NoMoreCores => "all cores load already; larger steps hide it better",
+            Reason::SlowDevice => "the data lane's device is slower than the workers would be",
+            Reason::OtherDevice => "another device can compute the features",
+            Reason::TakeTurns => "preparing and copying take turns on one thread",
+            Reason::SlowLink => "the link sets the pace; `tandem devices --bench` measures it",
+            Reason::EmptyQueues => "queues even out what varies; these ran empty",
+            Reason::NoMemory => "batches wait for memory",
+        };
+        f.write_str(text)
+    }
+}
+
 /// What limits a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Whether the model's device is kept busy.
     pub healthy: bool,
@@ -130,8 +209,8 @@ pub struct Verdict {
 }
 
 /// The verdict on a run.
-pub fn verdict(profile: &Profile, knobs: &Knobs) -> Verdict {
-    let bottleneck = bottleneck(profile, knobs);
+pub fn verdict(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Verdict {
+    let bottleneck = bottleneck(profile, knobs, pressure);
     Verdict {
         healthy: bottleneck == Bottleneck::Train,
         bottleneck,
@@ -146,7 +225,7 @@ fn pace(profile: &Profile, knobs: &Knobs, stage: &str) -> f64 {
     profile.stage(stage).mean_ms / width as f64
 }
 
-fn bottleneck(profile: &Profile, knobs: &Knobs) -> Bottleneck {
+fn bottleneck(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Bottleneck {
     if profile.starved < STARVED {
         return Bottleneck::Train;
     }
@@ -164,12 +243,14 @@ fn bottleneck(profile: &Profile, knobs: &Knobs) -> Bottleneck {
     if knobs.workers == 0 {
         return slowest;
     }
-    let varies = |stage: &str| profile.stage(stage).std_ms > VARIATION * profile.stage(stage).mean_ms;
-    if ["load", "preprocess", "transfer", "train"].into_iter().any(varies) {
-        Bottleneck::Variation
-    } else {
-        Bottleneck::Memory
+    if pressure.memory > MEMORY {
+        return Bottleneck::Memory;
     }
+    let varies = |stage: &str| profile.stage(stage).std_ms > VARIATION * profile.stage(stage).mean_ms;
+    if STAGES.into_iter().any(varies) {
+        return Bottleneck::Variation;
+    }
+    pressure.slow_stage().unwrap_or(slowest)
 }
 
 fn findings(profile: &Profile) -> Vec<Finding> {
@@ -196,75 +277,53 @@ fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> 
         (profile.period_ms / slowest.max(f64::MIN_POSITIVE)).max(1.0)
     };
     let mut all = Vec::new();
-    let mut add = |flag: &str, now: String, to: String, gain: f64, why: String| {
-        all.push(Recommendation { flag: flag.to_owned(), now, to, gain, why });
+    let mut add = |flag: &str, now: String, to: String, gain: f64, reason: Reason| {
+        all.push(Recommendation { flag: flag.to_owned(), now, to, gain, reason, why: reason.to_string() });
     };
     let load = profile.stage("load").mean_ms;
+    // What nothing would be gained by waiting any more.
+    let all_of_it = profile.period_ms / step.max(f64::MIN_POSITIVE);
     match bottleneck {
         Bottleneck::Load => {
             let needed = ((1.1 * load / step.max(f64::MIN_POSITIVE)).ceil() as usize).clamp(1, knobs.cores.max(1));
-            if needed > knobs.workers {
-                let why = format!("a batch takes {load:.1} ms to load, a step {step:.1} ms");
-                add(
-                    "--num-workers",
-                    knobs.workers.to_string(),
-                    needed.to_string(),
-                    gain("load", load / needed as f64),
-                    why,
-                );
+            let (workers, cores) = (knobs.workers, knobs.cores);
+            if needed > workers {
+                let reason = Reason::SlowLoad { load_ms: load, step_ms: step };
+                let gain = gain("load", load / needed as f64);
+                add("--num-workers", workers.to_string(), needed.to_string(), gain, reason);
             }
             if !knobs.cached {
-                let why = "from the second epoch on nothing is decoded again".to_owned();
-                add("--cache", "off".to_owned(), "disk".to_owned(), gain("load", 0.0), why);
+                add("--cache", "off".to_owned(), "ram".to_owned(), gain("load", 0.0), Reason::Decoding);
             }
-            if all.is_empty() {
-                let why = format!("all {} cores load already; larger steps hide it better", knobs.cores);
+            if workers >= cores {
                 let (now, to) = (knobs.batch_size.to_string(), (2 * knobs.batch_size).to_string());
-                all.push(Recommendation { flag: "--batch-size".to_owned(), now, to, gain: 1.0, why });
+                add("--batch-size", now, to, 1.0, Reason::NoMoreCores);
             }
         }
         Bottleneck::Preprocess => {
-            if knobs.features_on_data {
-                let why = "the data lane's device is slower than the workers would be".to_owned();
-                add("--features-on", "data".to_owned(), "cpu".to_owned(), gain("preprocess", 0.0), why);
-            } else {
-                let why = "another device can compute the features".to_owned();
-                add("--features-on", "cpu".to_owned(), "data".to_owned(), gain("preprocess", 0.0), why);
-            }
+            let (now, to, reason) = match knobs.features_on_data {
+                true => ("data", "cpu", Reason::SlowDevice),
+                false => ("cpu", "data", Reason::OtherDevice),
+            };
+            add("--features-on", now.to_owned(), to.to_owned(), gain("preprocess", 0.0), reason);
+        }
+        Bottleneck::Transfer if knobs.depth < 2 => {
+            let gain = gain("transfer", 0.0);
+            add("--pipeline-depth", knobs.depth.to_string(), "2".to_owned(), gain, Reason::TakeTurns);
         }
         Bottleneck::Transfer => {
-            let why = "preparing and copying take turns on one thread".to_owned();
-            if knobs.depth < 2 {
-                add("--pipeline-depth", knobs.depth.to_string(), "2".to_owned(), gain("transfer", 0.0), why);
-            } else {
-                let why = "the link sets the pace; `tandem devices --bench` measures it".to_owned();
-                add(
-                    "--model-gpu",
-                    "this one".to_owned(),
-                    "one nearer to the data lane".to_owned(),
-                    gain("transfer", 0.0),
-                    why,
-                );
-            }
+            let gain = gain("transfer", 0.0);
+            add("--model-gpu", "this one".to_owned(), "one nearer to the data lane".to_owned(), gain, Reason::SlowLink);
         }
         Bottleneck::Variation => {
-            let why = "queues even out what varies; these ran empty".to_owned();
-            let gain = profile.period_ms / step.max(f64::MIN_POSITIVE);
             let to = (2 * knobs.buffer).max(50);
-            add("--buffer-size", knobs.buffer.to_string(), to.to_string(), gain, why.clone());
-            add(
-                "--prefetch-buffer-size",
-                knobs.device_queue.to_string(),
-                (2 * knobs.device_queue).to_string(),
-                gain,
-                why,
-            );
+            add("--buffer-size", knobs.buffer.to_string(), to.to_string(), all_of_it, Reason::EmptyQueues);
+            let (now, to) = (knobs.device_queue, 2 * knobs.device_queue);
+            add("--prefetch-buffer-size", now.to_string(), to.to_string(), all_of_it, Reason::EmptyQueues);
         }
         Bottleneck::Memory => {
-            let why = "batches wait for memory".to_owned();
-            let gain = profile.period_ms / step.max(f64::MIN_POSITIVE);
             let (now, to) = (knobs.memory_limit_mb, 2 * knobs.memory_limit_mb);
-            add("--memory-limit", now.to_string(), to.to_string(), gain, why);
+            add("--memory-limit", now.to_string(), to.to_string(), all_of_it, Reason::NoMemory);
         }
         Bottleneck::Train => {}
     }

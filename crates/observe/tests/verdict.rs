@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_device::Cost;
 use tandem_flow::{Clock, Random, Stop};
 use tandem_observe::{
-    Bottleneck, Finding, Knobs, Profile, STAGES, Simulation, StageProfile, Verdict, simulate, verdict,
+    Bottleneck, Finding, Knobs, Pressure, Profile, STAGES, Simulation, StageProfile, Verdict, simulate, verdict,
 };
 
 /// Runs a simulation on the virtual clock and judges it.
@@ -13,7 +13,11 @@ fn judge(simulation: &Simulation) -> (Profile, Verdict) {
     let run = simulate(simulation, Clock::virtual_time(), Stop::new(), |_| {});
     assert!(run.error.is_none(), "{:?}", run.error);
     let profile = Profile::new(&run.trace.spans(), 20).expect("enough steps");
-    let verdict = verdict(&profile, &knobs(simulation));
+    let pressure = Pressure {
+        memory: run.outcome.memory_high_water_bytes as f64 / simulation.memory_limit as f64,
+        ..Pressure::default()
+    };
+    let verdict = verdict(&profile, &knobs(simulation), &pressure);
     (profile, verdict)
 }
 
@@ -37,17 +41,10 @@ fn simulation(ms: [f64; 4], spread: f64, seed: u64) -> Simulation {
     Simulation {
         costs: ms.map(|ms| Cost { mean: of(ms), spread: of(spread * ms) }),
         steps: 120,
-        workers: 2,
-        max_workers: 2,
-        cores: 8,
         buffer: 16,
-        depth: 2,
-        batch_bytes: 1 << 20,
-        memory_limit: 1 << 30,
-        autotune: false,
         seed,
-        faults: Vec::new(),
         stall_timeout: Duration::from_secs(600),
+        ..Simulation::default()
     }
 }
 
@@ -75,7 +72,7 @@ fn case(seed: u64) -> (Simulation, Bottleneck) {
         5 => {
             let mut jittery = simulation([0.3 * step, 0.5 * step, 1.0, step], 0.0, seed);
             jittery.costs[3].spread = jittery.costs[3].mean;
-            (Simulation { workers: 1, buffer: 1, depth: 1, ..jittery }, Bottleneck::Train)
+            (Simulation { workers: 1, buffer: 1, depth: 1, device_queue: 1, ..jittery }, Bottleneck::Train)
         }
         // Memory for one batch: nothing overlaps, and nothing varies.
         _ => {
@@ -113,7 +110,7 @@ fn the_recommended_change_helps_most() {
         let to: usize = best.to.parse().unwrap_or_else(|_| panic!("a number: {best:?}"));
         let changes: [(&str, Simulation); 3] = [
             ("--num-workers", Simulation { workers: to.min(8), max_workers: to.min(8), ..simulation.clone() }),
-            ("--buffer-size", Simulation { buffer: 50, depth: 4, ..simulation.clone() }),
+            ("--buffer-size", Simulation { buffer: 50, depth: 4, device_queue: 4, ..simulation.clone() }),
             ("--memory-limit", Simulation { memory_limit: 64 << 20, ..simulation.clone() }),
         ];
         let rates = changes.each_ref().map(|(flag, changed)| (*flag, judge(changed).0.steps_per_s));
@@ -151,9 +148,10 @@ fn shares(load: f64, preprocess: f64, transfer: f64, train: f64) -> Profile {
 #[test]
 fn thresholds_hold_on_both_sides() {
     let knobs = knobs(&simulation([1.0; 4], 0.0, 1));
-    let found = |profile: &Profile, finding| verdict(profile, &knobs).findings.contains(&finding);
+    let (free, full) = (Pressure::default(), Pressure { memory: 1.0, ..Pressure::default() });
+    let found = |profile: &Profile, finding| verdict(profile, &knobs, &free).findings.contains(&finding);
     let base = shares(0.1, 0.05, 0.05, 0.8);
-    assert!(verdict(&base, &knobs).findings.is_empty(), "{:?}", verdict(&base, &knobs));
+    assert!(verdict(&base, &knobs, &free).findings.is_empty(), "{:?}", verdict(&base, &knobs, &free));
     let data_busy = |data_busy| Profile { data_busy, ..base.clone() };
     let model_busy = |model_busy| Profile { model_busy, ..base.clone() };
     let variation = |variation| Profile { variation, ..base.clone() };
@@ -168,13 +166,13 @@ fn thresholds_hold_on_both_sides() {
         assert!(!found(&below, finding), "{finding:?} below");
         assert!(found(&above, finding), "{finding:?} above");
     }
-    assert!(verdict(&Profile { starved: 0.049, ..base.clone() }, &knobs).healthy);
+    assert!(verdict(&Profile { starved: 0.049, ..base.clone() }, &knobs, &free).healthy);
     // Starved, and no stage is slow: what varies is named, else the memory that they wait for.
     let starved = Profile { starved: 0.051, period_ms: 200.0, ..base };
-    assert_eq!(verdict(&starved, &knobs).bottleneck, Bottleneck::Memory);
+    assert_eq!(verdict(&starved, &knobs, &full).bottleneck, Bottleneck::Memory);
     let mut jittery = starved;
     jittery.stages[1].std_ms = jittery.stages[1].mean_ms;
-    assert_eq!(verdict(&jittery, &knobs).bottleneck, Bottleneck::Variation);
+    assert_eq!(verdict(&jittery, &knobs, &free).bottleneck, Bottleneck::Variation);
 }
 
 /// SPEC T8, R4: the example's shares.

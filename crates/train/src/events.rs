@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
+use tandem_observe::{Notice, Snapshot};
 
 use crate::checkpoint::CheckpointError;
 use crate::settings::NanPolicy;
@@ -65,6 +66,15 @@ pub enum Event<'a> {
     Preflight(&'a Preflight),
     /// Some steps were done.
     Progress(&'a Progress),
+    /// A look at the last hundred steps.
+    Look(&'a Snapshot),
+    /// Something worth telling about them.
+    Notice {
+        /// After this step.
+        step: u64,
+        /// What.
+        notice: &'a Notice,
+    },
     /// Validated.
     Validation {
         /// After this step.
@@ -174,6 +184,8 @@ pub struct Progress {
     pub rate: f64,
     /// Steps per second since the last time.
     pub steps_per_s: f64,
+    /// Clips per second since the last time.
+    pub clips_per_s: f64,
     /// Seconds of audio per second since the last time.
     pub audio_per_s: f64,
     /// Share of the time that the model waited for data since the last time.
@@ -241,6 +253,8 @@ pub struct Report {
     pub lanes: Vec<LaneMemory>,
     /// What each stage did.
     pub stages: Vec<tandem_flow::StageStats>,
+    /// What limited it, at the last look.
+    pub verdict: Option<tandem_observe::Verdict>,
     /// What each queue did.
     pub queues: Vec<tandem_flow::QueueStats>,
     /// Clips left out while loading.

@@ -267,7 +267,10 @@ impl Feed {
             },
             buffer: knob("buffer", settings.buffer, settings.buffer),
             ahead: Knob::fixed("ahead", settings.depth.saturating_sub(1)),
-            depth: Knob::new("depth", 1, 1..=settings.device_queue.max(1)),
+            depth: match settings.device_queue {
+                0 => Knob::fixed("depth", 0),
+                queue => Knob::new("depth", 1, 1..=queue),
+            },
             budgets: budgets.clone(),
             fault: None,
         })
@@ -306,6 +309,12 @@ impl Feed {
             .prefetch("model", &self.depth)
     }
 
+    /// Batches of the first epoch as far as the host makes them: afterwards the cache, if there is one, is full.
+    pub(crate) fn first_epoch(&self, context: &Context) -> Flow<tandem_data::Batch> {
+        let workers = Knob::fixed("workers", std::thread::available_parallelism().map_or(1, usize::from));
+        self.loader.flow(context, Cursor::START, 1, &workers, &Knob::fixed("buffer", 2), &self.budgets.host)
+    }
+
     /// Turns the knobs that may be turned, for the stage `train`.
     pub fn autotune(&self, context: &Context) -> Autotune {
         let mut tuner = Autotune::new(context, "train").budget(&self.budgets.host);
@@ -320,6 +329,16 @@ impl Feed {
     /// Batches that may be ready on the host.
     pub fn buffer(&self) -> usize {
         self.buffer.get()
+    }
+
+    /// Batches that are made at once.
+    pub fn workers(&self) -> usize {
+        self.workers.get()
+    }
+
+    /// Memory of the host that batches take now, as a share of what they may.
+    pub fn memory_share(&self) -> f64 {
+        self.budgets.host.used_bytes() as f64 / self.budgets.host.limit_bytes().max(1) as f64
     }
 
     /// Batches of an epoch; every epoch has as many.
@@ -384,7 +403,12 @@ impl Feed {
 }
 
 fn misbehave(fault: Option<LaneFault>, cursor: Cursor, context: &Context) -> Result<(), Fault> {
-    let Some((kind, _)) = fault.filter(|&(_, at)| cursor.epoch == 0 && cursor.batch == at) else { return Ok(()) };
+    // Who is slow stays slow; everything else happens once.
+    let strikes = |&(kind, batch): &LaneFault| match kind {
+        FaultKind::Slow(_) => cursor >= Cursor { epoch: 0, batch },
+        _ => cursor == Cursor { epoch: 0, batch },
+    };
+    let Some((kind, _)) = fault.filter(strikes) else { return Ok(()) };
     match kind {
         FaultKind::Error => Err(Fault::new("the data lane failed (on purpose)").fatal()),
         FaultKind::OutOfMemory => Err(Fault::new("the data lane is out of memory (on purpose)").fatal()),

@@ -15,9 +15,11 @@
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
 //! | `validation.rs` | [`validation_losses`]: on clips that it does not learn from |
 //! | `window.rs` | what happened since the last progress |
+//! | `monitor.rs` | looks at the last hundred steps, and what is worth telling |
 //! | `events.rs` | [`Event`], [`Report`]: what a run tells about itself |
 //! | `checkpoint.rs` | [`Checkpoints`]: atomic, checksummed |
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
+//! | `record.rs` | [`RunRecord`]: what the folder of a run tells |
 //! | `speech.rs` | [`Speech`]: a voice that speaks |
 //! | `evaluate.rs` | [`evaluate`]: how well it has learned |
 //! | `profile.rs` | [`profile_steps`]: some steps of the real pipeline, to see where the time goes |
@@ -33,9 +35,11 @@ mod guard;
 mod lane;
 mod measure;
 pub mod memory;
+mod monitor;
 mod optimiser;
 mod preflight;
 mod profile;
+mod record;
 mod run;
 mod scale;
 mod schedule;
@@ -54,8 +58,9 @@ pub use feed::{Budgets, Data, Feed, LaneFault, validation_batches};
 pub use lane::{DataLane, Gauge};
 pub use measure::{GoOn, MeasuredModel, measure_data, measure_model};
 pub use optimiser::{AdamW, AdamWSettings, Grads};
-pub use profile::{Profiled, profile_steps};
-pub use run::{Choice, Log, RunFolder, read_log};
+pub use profile::{Profiled, measure_alone, profile_steps};
+pub use record::{RecordError, RunRecord};
+pub use run::{Choice, Log, RUN_FORMAT, RunFolder, read_log};
 pub use scale::LossScale;
 pub use schedule::{LearningRate, OptimizationLevel, Schedule};
 pub use settings::{CachePlace, NanPolicy, TrainSettings, device_queue};

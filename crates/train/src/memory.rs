@@ -98,6 +98,19 @@ fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
+/// Processor time that all threads of this process took so far; zero where that is not known.
+pub fn processor_time() -> std::time::Duration {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock exists and `time` is a place for its answer.
+        if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) } == 0 {
+            return std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+        }
+    }
+    std::time::Duration::ZERO
+}
+
 /// What the machine has.
 pub fn total_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

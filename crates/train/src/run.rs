@@ -4,6 +4,8 @@
 //! RUN/
 //!     manifest.json     what was asked for and what was done instead, and why; one entry for each start
 //!     log.jsonl         the losses of every step, validations, checkpoints: one JSON object a line
+//!     monitor.jsonl     looks at the last hundred steps, the fewer the longer it runs: one JSON object a line
+//!     lanes.json        who worked when in the last steps before the last look
 //!     report.json       totals, written when the run ends
 //!     voices.safetensors  a stretch of each speaker, to be asked for by name
 //!     checkpoints/      see checkpoint.rs
@@ -18,6 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Checkpoints, write_atomically};
+
+/// The number of the format of a run's files; another one is not read.
+pub const RUN_FORMAT: u64 = 1;
 
 /// A run's folder.
 #[derive(Clone, Debug)]
@@ -69,6 +74,16 @@ impl RunFolder {
         self.path.join("log.jsonl")
     }
 
+    /// Looks at the last steps.
+    pub fn monitor_path(&self) -> PathBuf {
+        self.path.join("monitor.jsonl")
+    }
+
+    /// Who worked when in the last steps.
+    pub fn lanes_path(&self) -> PathBuf {
+        self.path.join("lanes.json")
+    }
+
     /// Whether a run has begun here.
     pub fn has_run(&self) -> bool {
         self.path.join("manifest.json").exists() || !self.checkpoints().steps().is_empty()
@@ -113,7 +128,8 @@ impl RunFolder {
             fs::rename(&path, path.with_extension("json.damaged"))?;
             manifest = json!({"starts": []});
         }
-        let entry = json!({"version": env!("CARGO_PKG_VERSION"), "settings": choices, "facts": facts});
+        let version = env!("CARGO_PKG_VERSION");
+        let entry = json!({"format": RUN_FORMAT, "version": version, "settings": choices, "facts": facts});
         if let Some(starts) = manifest["starts"].as_array_mut() {
             starts.push(entry);
         }

@@ -20,6 +20,7 @@ use crate::features::{MelStats, Prepared, Ready};
 use crate::feed::{Budgets, DATA_LANE, Data, Feed, LaneFault, MODEL_LANE};
 use crate::guard::{Guard, guards};
 use crate::memory;
+use crate::monitor::{Monitor, SPANS, Surroundings};
 use crate::preflight::preflight;
 use crate::run::{Log, RunFolder};
 use crate::settings::{NanPolicy, TrainSettings, validation_queue};
@@ -216,6 +217,7 @@ impl Trainer {
         if self.settings.stall_timeout > 0.0 {
             context.stall_timeout = Some(Duration::from_secs_f64(self.settings.stall_timeout));
         }
+        context.trace.keep_recent(SPANS);
         let context = &context;
         let (settings, lanes) = (&self.settings, &self.lanes);
         let budgets = Budgets::new(settings.memory_limit, settings.data_limit, settings.model_limit);
@@ -273,6 +275,7 @@ impl Trainer {
 
         let mut pending: Vec<StepRecord> = Vec::new();
         let mut window = Window::new(context);
+        let mut monitor = Monitor::new(&self.run, first_step);
         let mut parts_now = self.lock().parts();
         let mut last_loss = None;
         let is_stale = self.settings.patience > 0 && self.state.stale >= self.settings.patience;
@@ -301,6 +304,7 @@ impl Trainer {
             let end_of_epoch = record.cursor.batch + 1 >= batches as u64;
             self.state.audio_seconds += record.seconds;
             window.add(&record);
+            monitor.add_clips(record.clips.len());
             if record.parts != parts_now {
                 parts_now = record.parts;
                 on_event(Event::Split { step, parts: parts_now, kept: false });
@@ -337,7 +341,24 @@ impl Trainer {
                 match caught(|| self.flush(&mut pending, &mut log, on_event)) {
                     Ok(Some(values)) => {
                         last_loss = Some(values.loss);
-                        on_event(Event::Progress(&window.close(context, step, steps, epoch, &values, &self.settings)));
+                        let progress = window.close(context, step, steps, epoch, &values, &self.settings);
+                        on_event(Event::Progress(&progress));
+                        let around = Surroundings {
+                            feed: &feed,
+                            settings: &self.settings,
+                            placement: &self.lanes.placement,
+                            lanes: &memory_readings,
+                            audio_seconds: self.state.audio_seconds,
+                            seconds_before: self.state.seconds_before,
+                            done: step - first_step,
+                        };
+                        let notices = monitor.look(context, &progress, &around);
+                        if let Some(snapshot) = &monitor.last {
+                            on_event(Event::Look(snapshot));
+                        }
+                        for notice in &notices {
+                            on_event(Event::Notice { step, notice });
+                        }
                     }
                     Ok(None) => {}
                     Err(error) => failure = Some(error),
@@ -346,9 +367,14 @@ impl Trainer {
             if failure.is_some() {
                 break;
             }
-            if validate && let Err(error) = caught(|| self.validate(&validation, step, &mut log, on_event)) {
-                failure = Some(error);
-                break;
+            if validate {
+                match caught(|| self.validate(&validation, step, &mut log, on_event)) {
+                    Ok(loss) => monitor.validation = Some(loss),
+                    Err(error) => {
+                        failure = Some(error);
+                        break;
+                    }
+                }
             }
             if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
                 // A failure was told; the next checkpoint may succeed.
@@ -376,6 +402,7 @@ impl Trainer {
         if failure.is_some() {
             let _ = self.save(started, on_event);
         }
+        monitor.write(context);
         drop(flow);
         let flushed = caught(|| self.flush(&mut pending, &mut log, on_event));
         if let Ok(Some(values)) = &flushed {
@@ -410,6 +437,7 @@ impl Trainer {
             transfer_seconds: context.stage("transfer").map_or(0.0, |transfer| transfer.busy.total),
             lanes: memory_readings,
             stages: context.stages(),
+            verdict: monitor.last.as_ref().map(|last| last.verdict.clone()),
             queues: context.queues(),
             left_out: feed.left_out(),
         };
@@ -535,7 +563,7 @@ impl Trainer {
         step: u64,
         log: &mut Log,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), TrainError> {
+    ) -> Result<f64, TrainError> {
         let model = plain(self.lock().model());
         // No more at once than a step has, of batches that are smaller than those of training.
         let rows = self.settings.batch_size.div_ceil(self.lock().parts()).max(1);
@@ -554,7 +582,7 @@ impl Trainer {
         let line = json!({"step": step, "validation": loss, "prior": terms[0], "duration": terms[1], "flow": terms[2]});
         log.add(&[line]).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
         on_event(Event::Validation { step, loss, terms, best });
-        Ok(())
+        Ok(loss)
     }
 
     /// Writes a checkpoint, unless this step has one.

@@ -25,6 +25,7 @@ pub(crate) fn share(part: f64, rest: f64) -> f64 {
 pub(crate) struct Window {
     started: Instant,
     steps: u64,
+    clips: u64,
     audio: f64,
     waited: f64,
     busy: f64,
@@ -33,7 +34,7 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(context: &Context) -> Window {
         let (waited, busy) = Window::meters(context);
-        Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy }
+        Window { started: Instant::now(), steps: 0, clips: 0, audio: 0.0, waited, busy }
     }
 
     fn meters(context: &Context) -> (f64, f64) {
@@ -42,6 +43,7 @@ impl Window {
 
     pub(crate) fn add(&mut self, record: &StepRecord) {
         self.steps += 1;
+        self.clips += record.clips.len() as u64;
         self.audio += record.seconds;
     }
 
@@ -66,12 +68,13 @@ impl Window {
             norm: values.norm,
             rate: settings.rate.at(step),
             steps_per_s,
+            clips_per_s: self.clips as f64 / seconds,
             audio_per_s: self.audio / seconds,
             starved: share(waited - self.waited, busy - self.busy),
             eta_s: (steps - step) as f64 / steps_per_s.max(1e-9),
             memory_bytes: memory::resident_bytes(),
         };
-        *self = Window { started: Instant::now(), steps: 0, audio: 0.0, waited, busy };
+        *self = Window { started: Instant::now(), steps: 0, clips: 0, audio: 0.0, waited, busy };
         progress
     }
 }

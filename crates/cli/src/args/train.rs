@@ -1,5 +1,6 @@
 //! Arguments of the commands that train, speak and measure.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -222,9 +223,18 @@ pub(crate) struct TrainArgs {
     /// Print what happens as one JSON object a line
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+    /// Show lanes, queues, losses and memory as a dashboard that fills the terminal
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
+    pub(crate) tui: bool,
     /// Write who worked when, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
+    /// Write losses, figures, samples and spectrograms for TensorBoard
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) tensorboard_log_dir: Option<PathBuf>,
+    /// Serve figures for Prometheus: [HOST:]PORT; without a host only this machine can read them
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, help_heading = "Output")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:hang@BATCH (or error, panic, oom, slowSECONDS)
     #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_trouble)]
     pub(crate) inject: Vec<Trouble>,
@@ -357,7 +367,7 @@ pub(crate) enum Trouble {
     Data(LaneFault),
 }
 
-fn parse_trouble(text: &str) -> Result<Trouble, String> {
+pub(super) fn parse_trouble(text: &str) -> Result<Trouble, String> {
     match text.parse::<FaultPlan>() {
         Ok(plan) if plan.stage == "data" => Ok(Trouble::Data((plan.kind, plan.at))),
         _ => parse_injection(text).map(Trouble::Step),
@@ -376,4 +386,13 @@ fn parse_injection(text: &str) -> Result<Injection, String> {
         }
         _ => Err(wrong()),
     }
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let whole =
+        if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("127.0.0.1:{text}") } else { text.to_owned() };
+    whole
+        .replace("localhost:", "127.0.0.1:")
+        .parse()
+        .map_err(|_| format!("`{text}` is not an address, write for example 9100, 127.0.0.1:9100 or 0.0.0.0:9100"))
 }

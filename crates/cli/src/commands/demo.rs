@@ -16,6 +16,7 @@ use crate::args::DemoArgs;
 use crate::commands::{evaluate, synth, train};
 use crate::failure::{FAILED, Failure};
 use crate::interrupt;
+use crate::listeners::Listeners;
 use crate::messages::Messages;
 use crate::ui::output::print;
 use crate::ui::training::{Screen, final_report};
@@ -69,6 +70,8 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         injection: Injection::default(),
         lane_fault: None,
         trace: None,
+        listeners: Listeners::default(),
+        dashboard: false,
     };
     let report = session.train(Screen::new(args.json, messages), &interrupt, messages)?;
     if report.ending == tandem_train::Ending::Stopped {

@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod prepare;
 pub(crate) mod profile;
+pub(crate) mod report;
 pub(crate) mod simulate;
 pub(crate) mod synth;
 pub(crate) mod train;

@@ -1,95 +1,105 @@
-//! `tandem profile`: where the time goes, what limits the run, and what to change.
+//! `tandem profile`: where the time goes, what limits the run, what to change, and whether that helps.
 
 use std::io::{IsTerminal, stderr};
 
+use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use tandem_data::DemoCorpus;
 use tandem_device::memory::MB as MIB;
-use tandem_device::{FeaturesOn, Placement};
-use tandem_observe::{Finding, Knobs, Profile, Verdict, verdict};
-use tandem_train::{CachePlace, Profiled, TrainSettings, device_queue, profile_steps};
+use tandem_device::{Backend, FeaturesOn, Inventory, Lanes, Placement};
+use tandem_observe::{
+    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, Setup, Side, Verdict, predict, queue_lines,
+    step_times, stretches, verdict,
+};
+use tandem_train::{
+    CachePlace, Data, LaneFault, Profiled, TrainError, TrainSettings, device_queue, measure_alone, profile_steps,
+};
 
-use crate::args::{CacheKind, ProfileArgs};
+use crate::args::{CacheKind, ProfileArgs, Trouble, WhatIf};
 use crate::commands::corpus::{self, MB};
 use crate::commands::train::{failure, memory_hints, open_data, write_trace};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
-use crate::interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::lanes;
 use crate::messages::Messages;
 use crate::settings::batch_by_memory;
 use crate::ui::output::{Output, print};
-use crate::ui::progress;
-use crate::ui::table::Table;
+use crate::ui::{progress, report};
 
 /// Clips of the made-up corpus.
 const SYNTHETIC_CLIPS: usize = 120;
+/// Steps that do not count, if there are enough.
+const WARM_UP: u64 = 10;
+/// Steps that the picture of the lanes shows.
+const PICTURED: usize = 12;
+/// Clips that are measured one batch after the other, for predictions, and batches of them at least.
+const ALONE: (usize, usize) = (256, 16);
+/// A change that would give less is not worth a line.
+const WORTH_IT: f64 = 1.02;
 
 pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure> {
-    let failed = |text: String| Failure::new(FAILED, text);
     if args.train_data.is_none() && !args.synthetic {
         return Err(Failure::usage(messages.get("profile-no-data")).hint(messages.get("profile-hint-synthetic")));
     }
-    let inventory = lanes::inventory(&args.lanes);
-    let placement = lanes::place(&args.lanes, &inventory, messages)?;
+    if args.warmup.is_some_and(|warm_up| warm_up > args.num_steps) {
+        let values: &[(&str, &dyn std::fmt::Display)] = &[("steps", &args.num_steps), ("warmup", &warm_up(args))];
+        return Err(Failure::usage(messages.with("profile-few-steps", values)));
+    }
     let trace = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let interrupt = interrupt::catch();
-    let made_up = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
-    let folder = match &args.train_data {
-        Some(folder) => folder.clone(),
-        None => {
-            let folder = made_up.path().join("synthetic");
-            let corpus = DemoCorpus { clips: SYNTHETIC_CLIPS, speakers: 1, seed: 1 };
-            corpus.write(&folder).map_err(|error| failed(error.to_string()))?;
-            folder
-        }
-    };
-    let data = open_data(&folder, None, corpus::settings(&args.read)?, &interrupt, messages)?;
-    let settings = settings(args, &placement, data.clips.len());
-    let lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
-    let all = (args.warmup + args.num_steps) as usize;
-    let bar = progress::bar(all as u64, stderr().is_terminal() && !args.json);
-    let profiled = profile_steps(&data, &settings, &lanes, all, &mut || {
-        bar.inc(1);
-        interrupt.stop.reason().is_none()
-    });
-    bar.finish_and_clear();
-    let profiled = profiled.map_err(|error| memory_hints(&error, false, failure(&error, messages), messages))?;
-    let Some(profiled) = profiled else {
-        return Err(Failure::new(INTERRUPTED, messages.get("advise-stopped")));
-    };
-    let profile = Profile::new(&profiled.trace.spans(), args.warmup as usize);
-    let profile = profile.ok_or_else(|| failed(messages.get("profile-too-few")))?;
-    let knobs = Knobs {
-        workers: settings.workers,
-        cores: cores(),
-        buffer: settings.buffer,
-        device_queue: settings.device_queue,
-        depth: settings.depth,
-        batch_size: settings.batch_size,
-        features_on_data: lanes.placement.features == FeaturesOn::Data,
-        cached: settings.cache != CachePlace::Off,
-        memory_limit_mb: settings.memory_limit as u64 / MB,
-    };
+    let html = args.html.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let made_up = tempfile::tempdir().map_err(|error| Failure::new(FAILED, error.to_string()))?;
+    let bench = Bench::open(args, made_up.path(), messages)?;
+    let placement = resolve(args, &bench.inventory, messages)?;
+    let lanes = lanes::open(&bench.inventory, placement, args.lanes.allow_fallback, messages)?;
+    let before = bench.measure(args, lanes)?;
     if let Some(output) = trace {
-        let what = format!("tandem profile ({})", lanes.placement.mode);
-        let path = write_trace(&profiled.trace, &what, output)
-            .map_err(|error| failed(format!("the trace was not written: {error}")))?;
+        let what = format!("tandem profile ({})", before.lanes.placement.mode);
+        let path = write_trace(&before.profiled.trace, &what, output)
+            .map_err(|error| Failure::new(FAILED, format!("the trace was not written: {error}")))?;
         eprintln!("{}", messages.with("sim-trace-written", &[("path", &path.display())]));
     }
-    let report = Report {
-        verdict: verdict(&profile, &knobs),
-        // What infinitely fast data would give (SPEC R6).
-        headroom: (profile.period_ms / profiled.replay_ms.max(f64::MIN_POSITIVE) - 1.0).max(0.0),
-        profile,
-        knobs,
-        profiled,
-        placement: lanes.placement,
+    let (verdict, predictions, after) = bench.predict(args, &before)?;
+    let healthy = verdict.healthy;
+    let sides = match &after {
+        None => vec![before.side(&messages.get("side-now"), verdict, messages)],
+        Some(after) => {
+            let mut verdict_after = after.verdict.clone();
+            report::localise(&mut verdict_after, messages);
+            vec![
+                before.side(&messages.get("side-before"), verdict, messages),
+                after.side(&messages.get("side-after"), verdict_after, messages),
+            ]
+        }
     };
-    print(&if args.json { format!("{}\n", report.json()) } else { report.text(messages) })?;
-    if args.assert_healthy && !report.verdict.healthy {
-        return Err(failed(messages.with("profile-not-healthy", &[("stage", &report.verdict.bottleneck)])));
+    let document = Document {
+        title: messages.get("profile-document"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        sides,
+        predictions,
+        notes: Vec::new(),
+    };
+    if let Some(output) = html {
+        report::write_html(&document, output, messages)?;
+    }
+    print(&if args.json { format!("{}\n", before.json(&document)) } else { text(&document, messages) })?;
+    if args.assert_healthy && !healthy {
+        let stage = document.sides[0].verdict.bottleneck;
+        return Err(Failure::new(FAILED, messages.with("profile-not-healthy", &[("stage", &stage)])));
     }
     Ok(())
+}
+
+fn text(document: &Document, messages: &Messages) -> String {
+    let mut text = report::side(&document.sides[0], messages);
+    text += &report::predictions(&document.predictions, messages);
+    if let [before, after] = &document.sides[..] {
+        text += &format!("\n{}", report::comparison(before, after, messages));
+    }
+    text
+}
+
+fn warm_up(args: &ProfileArgs) -> u64 {
+    args.warmup.unwrap_or(WARM_UP.min(args.num_steps))
 }
 
 fn cores() -> usize {
@@ -108,6 +118,7 @@ fn settings(args: &ProfileArgs, placement: &Placement, clips: usize) -> TrainSet
         buffer: args.buffer_size as usize,
         depth: args.pipeline_depth as usize,
         device_queue: args.prefetch_buffer_size.map_or(device_queue(batch_size), |queue| queue as usize),
+        memory_limit: (args.memory_limit * MB) as usize,
         cache: match args.cache {
             CacheKind::Ram => CachePlace::Ram,
             CacheKind::Disk => CachePlace::Disk,
@@ -119,105 +130,317 @@ fn settings(args: &ProfileArgs, placement: &Placement, clips: usize) -> TrainSet
     }
 }
 
-struct Report {
-    profile: Profile,
-    verdict: Verdict,
-    knobs: Knobs,
-    profiled: Profiled,
-    headroom: f64,
-    placement: Placement,
+/// What measuring needs: the data, the devices, and the user.
+struct Bench<'a> {
+    data: Data,
+    inventory: Inventory,
+    interrupt: Interrupt,
+    messages: &'a Messages,
+    quiet: bool,
+    fault: Option<LaneFault>,
 }
 
-impl Report {
-    fn is_simulated(&self) -> bool {
-        self.placement.model.backend == tandem_device::Backend::Simulated
+impl<'a> Bench<'a> {
+    fn open(args: &ProfileArgs, folder: &std::path::Path, messages: &'a Messages) -> Result<Bench<'a>, Failure> {
+        let inventory = lanes::inventory(&args.lanes);
+        // What cannot be had is said before anything is read.
+        lanes::place(&args.lanes, &inventory, messages)?;
+        let interrupt = interrupt::catch();
+        let folder = match &args.train_data {
+            Some(folder) => folder.clone(),
+            None => {
+                let folder = folder.join("synthetic");
+                let corpus = DemoCorpus { clips: SYNTHETIC_CLIPS, speakers: 1, seed: 1 };
+                corpus.write(&folder).map_err(|error| Failure::new(FAILED, error.to_string()))?;
+                folder
+            }
+        };
+        let data = open_data(&folder, None, corpus::settings(&args.read)?, &interrupt, messages)?;
+        let quiet = args.json || !stderr().is_terminal();
+        let fault = args.inject.as_ref().and_then(|trouble| match trouble {
+            Trouble::Data(fault) => Some(*fault),
+            Trouble::Step(_) => None,
+        });
+        Ok(Bench { data, inventory, interrupt, messages, quiet, fault })
     }
 
-    fn json(&self) -> Value {
-        let Report { profile, verdict, profiled, .. } = self;
+    /// The devices for changed arguments; those that are open already are trusted.
+    fn lanes(&self, args: &ProfileArgs, before: &Measured) -> Result<Lanes, Failure> {
+        let placement = resolve(args, &self.inventory, self.messages)?;
+        let open = (before.lanes.placement.data.physical, before.lanes.placement.model.physical);
+        if (placement.data.physical, placement.model.physical) == open {
+            return Ok(Lanes { placement, ..before.lanes.clone() });
+        }
+        lanes::open_also(&self.inventory, placement, self.messages)
+    }
+
+    fn bar(&self, id: &str, total: usize) -> ProgressBar {
+        let bar = progress::bar(total as u64, !self.quiet);
+        bar.set_message(self.messages.get(id));
+        bar
+    }
+
+    /// What was measured, if the user did not say stop.
+    fn done<T>(&self, result: Result<Option<T>, TrainError>) -> Result<T, Failure> {
+        let messages = self.messages;
+        let result = result.map_err(|error| memory_hints(&error, false, failure(&error, messages), messages))?;
+        result.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("advise-stopped")))
+    }
+
+    /// Some steps of the real pipeline with these arguments.
+    fn measure(&self, args: &ProfileArgs, lanes: Lanes) -> Result<Measured, Failure> {
+        let settings = settings(args, &lanes.placement, self.data.clips.len());
+        let steps = (warm_up(args) + args.num_steps) as usize;
+        let bar = self.bar("profile-running", steps);
+        let profiled = profile_steps(&self.data, &settings, &lanes, steps, self.fault, &mut || {
+            bar.inc(1);
+            self.interrupt.stop.reason().is_none()
+        });
+        bar.finish_and_clear();
+        let profiled = self.done(profiled)?;
+        let spans = profiled.trace.spans();
+        let profile = Profile::new(&spans, warm_up(args) as usize)
+            .ok_or_else(|| Failure::new(FAILED, self.messages.get("profile-too-few")))?;
+        let knobs = knobs(&settings, &lanes.placement);
+        let verdict = verdict(&profile, &knobs, &profiled.pressure);
+        let step_ms = step_times(&spans, profile.warm_up);
+        Ok(Measured { settings, lanes, profiled, profile, knobs, verdict, step_ms })
+    }
+
+    /// What batches take alone.
+    fn alone(&self, settings: &TrainSettings, lanes: &Lanes) -> Result<Alone, Failure> {
+        let batches = ALONE.0.div_ceil(settings.batch_size).max(ALONE.1);
+        let bar = self.bar("profile-alone", batches);
+        let alone = measure_alone(&self.data, settings, lanes, batches, self.fault, &mut || {
+            bar.inc(1);
+            self.interrupt.stop.reason().is_none()
+        });
+        bar.finish_and_clear();
+        self.done(alone)
+    }
+
+    /// The verdict with simulated gains, what was asked to be predicted, and the last of it that was tried.
+    fn predict(
+        &self,
+        args: &ProfileArgs,
+        before: &Measured,
+    ) -> Result<(Verdict, Vec<Prediction>, Option<Measured>), Failure> {
+        let mut verdict = before.verdict.clone();
+        report::localise(&mut verdict, self.messages);
+        if args.what_if.is_empty() && verdict.recommendations.is_empty() {
+            if args.verify {
+                eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
+            }
+            return Ok((verdict, Vec::new(), None));
+        }
+        let alone = self.alone(&before.settings, &before.lanes)?;
+        let spinner = self.bar("profile-simulating", 1);
+        let mut recommended = Vec::new();
+        for change in std::mem::take(&mut verdict.recommendations) {
+            let predicted = match WhatIf::one(&change.flag, &change.to) {
+                Some(what_if) => self.predict_one(args, before, &alone, &what_if).ok().map(|one| (one, what_if)),
+                None => None,
+            };
+            let gain = predicted.as_ref().map_or(change.gain, |(one, _)| one.gain());
+            recommended.push((Recommendation { gain, ..change }, predicted));
+        }
+        // What cannot be simulated stays; what would bring nothing goes.
+        recommended.retain(|(change, predicted)| predicted.is_none() || change.gain >= WORTH_IT);
+        recommended.sort_by(|a, b| b.0.gain.total_cmp(&a.0.gain));
+        let mut tried = Vec::new();
+        for what_if in &args.what_if {
+            tried.push((self.predict_one(args, before, &alone, what_if)?, what_if.clone()));
+        }
+        spinner.finish_and_clear();
+        if args.what_if.is_empty() {
+            tried.extend(recommended.iter().filter_map(|(_, predicted)| predicted.clone()).take(1));
+        }
+        verdict.recommendations = recommended.into_iter().map(|(change, _)| change).collect();
+        let mut after = None;
+        if args.verify {
+            if tried.is_empty() {
+                eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
+            }
+            for (prediction, what_if) in &mut tried {
+                let changed = what_if.apply(args);
+                let measured = self.measure(&changed, self.lanes(&changed, before)?)?;
+                prediction.measured = Some(measured.profile.steps_per_s);
+                after = Some(measured);
+            }
+        }
+        Ok((verdict, tried.into_iter().map(|(prediction, _)| prediction).collect(), after))
+    }
+
+    fn predict_one(
+        &self,
+        args: &ProfileArgs,
+        before: &Measured,
+        alone: &Alone,
+        what_if: &WhatIf,
+    ) -> Result<Prediction, Failure> {
+        let changed = what_if.apply(args);
+        let placement = resolve(&changed, &self.inventory, self.messages)?;
+        let after = settings(&changed, &placement, self.data.clips.len());
+        // Workers and queues change when something is done; these change what is done.
+        let same_work = after.batch_size == before.settings.batch_size
+            && after.cache == before.settings.cache
+            && placement == before.lanes.placement;
+        let other;
+        let alone_after = if same_work {
+            alone
+        } else {
+            other = self.alone(&after, &self.lanes(&changed, before)?)?;
+            &other
+        };
+        let work = after.batch_size as f64 / before.settings.batch_size as f64;
+        let (was, will_be) = (before.setup(&before.settings, 1.0), before.setup(&after, work));
+        let now = before.profile.steps_per_s;
+        // Twice the standard error of the mean: what another such measurement may well say.
+        let error = before.profile.variation / (before.profile.steps as f64).sqrt();
+        let predicted = predict(now, error, (alone, &was), (alone_after, &will_be));
+        Ok(Prediction {
+            change: what_if.to_string(),
+            now,
+            predicted: predicted.steps_per_s,
+            low: predicted.low,
+            high: predicted.high,
+            work,
+            measured: None,
+        })
+    }
+}
+
+/// The placement, without saying again what was said when the command began.
+fn resolve(args: &ProfileArgs, inventory: &Inventory, messages: &Messages) -> Result<Placement, Failure> {
+    tandem_device::resolve(&args.lanes.request(), &inventory.gpus, &inventory.cpu)
+        .map_err(|error| lanes::failure(&error, inventory, messages))
+}
+
+fn knobs(settings: &TrainSettings, placement: &Placement) -> Knobs {
+    Knobs {
+        workers: settings.workers,
+        cores: cores(),
+        buffer: settings.buffer,
+        device_queue: settings.device_queue,
+        depth: settings.depth,
+        batch_size: settings.batch_size,
+        features_on_data: placement.features == FeaturesOn::Data,
+        cached: settings.cache != CachePlace::Off,
+        memory_limit_mb: settings.memory_limit as u64 / MB,
+    }
+}
+
+/// One setup that was measured.
+struct Measured {
+    settings: TrainSettings,
+    lanes: Lanes,
+    profiled: Profiled,
+    profile: Profile,
+    knobs: Knobs,
+    verdict: Verdict,
+    step_ms: Vec<f64>,
+}
+
+impl Measured {
+    /// These settings for a simulation, with batches of `work` times the size.
+    fn setup(&self, settings: &TrainSettings, work: f64) -> Setup {
+        Setup {
+            workers: settings.workers,
+            cores: cores(),
+            buffer: settings.buffer,
+            depth: settings.depth.saturating_sub(1),
+            device_queue: settings.device_queue,
+            batch_bytes: (self.profiled.batch_bytes as f64 * work) as usize,
+            memory_limit: settings.memory_limit,
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.lanes.placement.model.backend == Backend::Simulated
+    }
+
+    fn side(&self, name: &str, verdict: Verdict, messages: &Messages) -> Side {
+        let Measured { settings, profiled, .. } = self;
+        let spans = profiled.trace.spans();
+        let cache = match settings.cache {
+            CachePlace::Ram => "ram",
+            CachePlace::Disk => "disk",
+            CachePlace::Off => "off",
+        };
+        let value = |flag: &str, value: &dyn std::fmt::Display| (flag.to_owned(), value.to_string());
+        let capacities: Vec<(String, usize)> =
+            profiled.queues.iter().map(|queue| (queue.name.clone(), queue.capacity)).collect();
+        let memory_facts = profiled.lanes.iter().map(|lane| {
+            let used = lane.used_bytes().div_ceil(MIB);
+            let name = messages.with("profile-memory-of", &[("lane", &lane.lane), ("device", &lane.device)]);
+            (name, messages.with("profile-memory-used", &[("used", &used), ("source", &lane.source)]))
+        });
+        let device = (messages.get("report-device"), self.lanes.placement.model.name.clone());
+        Side {
+            name: name.to_owned(),
+            settings: vec![
+                value("--model-size", &settings.size),
+                value("--batch-size", &settings.batch_size),
+                value("--num-workers", &settings.workers),
+                value("--buffer-size", &settings.buffer),
+                value("--prefetch-buffer-size", &settings.device_queue),
+                value("--pipeline-depth", &settings.depth),
+                value("--cache", &cache),
+                value("--features-on", &if self.knobs.features_on_data { "data" } else { "cpu" }),
+                value("--memory-limit", &self.knobs.memory_limit_mb),
+            ],
+            lanes: stretches(&spans, PICTURED),
+            queues: queue_lines(&profiled.trace, &capacities),
+            memory: memory_lines(profiled),
+            losses: Vec::new(),
+            facts: [device].into_iter().chain(memory_facts).collect(),
+            profile: self.profile.clone(),
+            verdict,
+            knobs: Some(self.knobs),
+            headroom: Some(profiled.headroom),
+            step_ms: self.step_ms.clone(),
+            simulated: self.is_simulated(),
+        }
+    }
+
+    /// See docs/reference/profile-json.md.
+    fn json(&self, document: &Document) -> Value {
+        let Measured { profile, profiled, .. } = self;
+        let verdict = &document.sides[0].verdict;
         let stages: Map<String, Value> = (profile.stages.iter())
             .map(|stage| {
                 let figures = json!({"mean_ms": stage.mean_ms, "std_ms": stage.std_ms, "share": stage.share});
                 (stage.name.clone(), figures)
             })
             .collect();
+        let predictions: Vec<Value> = (document.predictions.iter())
+            .map(|one| {
+                json!({"change": one.change, "now": one.now, "predicted": one.predicted, "low": one.low,
+                    "high": one.high, "gain": one.gain(), "measured": one.measured,
+                    "measured_gain": one.measured_gain(), "error": one.error()})
+            })
+            .collect();
         json!({"verdict": if verdict.healthy { "healthy" } else { "limited" }, "bottleneck": verdict.bottleneck,
             "findings": verdict.findings, "recommendations": verdict.recommendations, "stages": stages,
             "lanes": {"data_busy": profile.data_busy, "model_busy": profile.model_busy,
-                "placement": self.placement, "memory": profiled.lanes},
-            "starved": profile.starved, "headroom": self.headroom, "variation": profile.variation,
+                "placement": self.lanes.placement, "memory": profiled.lanes},
+            "starved": profile.starved, "headroom": profiled.headroom, "variation": profile.variation,
             "varies_with": profile.varies_with, "steps": profile.steps, "warm_up": profile.warm_up,
             "period_ms": profile.period_ms, "steps_per_s": profile.steps_per_s, "replay_ms": profiled.replay_ms,
             "cpu_percent": profiled.cpu_percent, "parameters": profiled.parameters, "queues": profiled.queues,
-            "knobs": self.knobs, "simulated": self.is_simulated()})
+            "predictions": predictions, "knobs": self.knobs, "simulated": self.is_simulated()})
     }
+}
 
-    fn text(&self, messages: &Messages) -> String {
-        let Report { profile, verdict, profiled, .. } = self;
-        let percent = |share: f64| format!("{:.1}", 100.0 * share);
-        let mut text = String::new();
-        let mut line = |of: String| text += &(of + "\n");
-        line(messages.with("profile-title", &[("steps", &profile.steps), ("warmup", &profile.warm_up)]));
-        let mut table = Table::new(["stage", "mean", "std", "share"].map(|id| messages.get(&format!("profile-{id}"))));
-        let shares = profile.percentages();
-        for (stage, share) in profile.stages.iter().zip(&shares) {
-            table.row([
-                stage.name.clone(),
-                format!("{:.1} ms", stage.mean_ms),
-                format!("± {:.1} ms", stage.std_ms),
-                format!("{share} %"),
-            ]);
-        }
-        line(table.render());
-        line(messages.get("profile-utilization"));
-        line(messages.with(
-            "profile-lanes",
-            &[
-                ("data", &percent(profile.data_busy)),
-                ("model", &percent(profile.model_busy)),
-                ("starved", &percent(profile.starved)),
-                ("rate", &format!("{:.2}", profile.steps_per_s)),
-            ],
-        ));
-        for lane in &profiled.lanes {
-            let used = lane.used_bytes().div_ceil(MIB);
-            let values: &[(&str, &dyn std::fmt::Display)] =
-                &[("lane", &lane.lane), ("device", &lane.device), ("used", &used), ("source", &lane.source)];
-            line(messages.with("profile-memory", values));
-        }
-        if self.is_simulated() {
-            line(messages.get("lanes-simulated"));
-        }
-        line(String::new());
-        if verdict.healthy {
-            line(messages.get("profile-healthy"));
-            line(messages.get("profile-balanced"));
-            let train = profile.stages.iter().position(|stage| stage.name == "train").unwrap_or_default();
-            line(messages.with("profile-training", &[("share", &shares[train])]));
-        } else {
-            let starved = percent(profile.starved);
-            line(messages.with("profile-limited", &[("stage", &verdict.bottleneck), ("starved", &starved)]));
-        }
-        if verdict.findings.contains(&Finding::Variation) {
-            let stage = profile.varies_with.as_deref().unwrap_or("-");
-            let variation = percent(profile.variation);
-            line(messages.with("profile-variation", &[("variation", &variation), ("stage", &stage)]));
-        }
-        line(messages.with("profile-headroom", &[("gain", &format!("{:.0}", 100.0 * self.headroom))]));
-        if !verdict.recommendations.is_empty() {
-            line(messages.get("profile-recommendations"));
-        }
-        for change in &verdict.recommendations {
-            let gain = format!("{:.0}", 100.0 * (change.gain - 1.0));
-            let values: &[(&str, &dyn std::fmt::Display)] = &[
-                ("flag", &change.flag),
-                ("now", &change.now),
-                ("to", &change.to),
-                ("gain", &gain),
-                ("why", &change.why),
-            ];
-            line(format!("  {}", messages.with("profile-change", values)));
-        }
-        text
+/// Memory of the process and of the lanes over the seconds of a profile.
+fn memory_lines(profiled: &Profiled) -> Vec<Line> {
+    let megabytes = |bytes: u64| bytes as f64 / MIB as f64;
+    let host = profiled.memory.iter().filter_map(|(at, bytes, _)| bytes.map(|bytes| (*at, megabytes(bytes))));
+    let mut lines = vec![Line { name: "host".to_owned(), limit: None, points: host.collect() }];
+    for (n, lane) in profiled.lanes.iter().enumerate() {
+        let used = |(at, _, lanes): &(f64, Option<u64>, Vec<u64>)| lanes.get(n).map(|&bytes| (*at, megabytes(bytes)));
+        let points = profiled.memory.iter().filter_map(used).collect();
+        lines.push(Line { name: lane.lane.to_string(), limit: lane.limit_bytes.map(megabytes), points });
     }
+    lines
 }

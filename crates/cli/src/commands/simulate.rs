@@ -79,12 +79,14 @@ fn settings(args: &SimulateArgs, messages: &Messages) -> Result<Simulation, Fail
         cores: args.cores as usize,
         buffer: args.buffer_size as usize,
         depth: args.pipeline_depth as usize,
+        device_queue: args.pipeline_depth as usize,
         batch_bytes: args.batch_mb as usize * MB,
         memory_limit: args.memory_limit as usize * MB,
         autotune: args.autotune && !args.no_autotune,
         seed: args.seed,
         faults: args.fault.clone(),
         stall_timeout: args.stall_timeout,
+        measured: None,
     };
     Ok(if args.serial { simulation.serial() } else { simulation })
 }

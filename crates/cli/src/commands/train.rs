@@ -19,6 +19,7 @@ use crate::commands::corpus;
 use crate::failure::{FAILED, Failure};
 use crate::interrupt::{self, Interrupt};
 use crate::lanes;
+use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
 use crate::settings::{Chooser, choose, half_precision, limit_memory};
 use crate::ui::output::{Output, print};
@@ -56,6 +57,10 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
     }
     let trace = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let mut listeners = Listeners::default();
+    if let Some(address) = args.metrics {
+        listeners.metrics = Some(listeners::serve(address, messages)?);
+    }
     let screen = Screen::new(args.json, messages);
     screen.configuring(&placement).map_err(|error| closed(&error))?;
     let mut lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
@@ -82,14 +87,35 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         }
     }
     let choices = chooser.choices;
-    let session = Session { data, settings, choices, run, start, lanes, injection, lane_fault, trace };
+    if let Some(folder) = &args.tensorboard_log_dir {
+        let step = start.as_ref().map(|start| start.checkpoint.state.step);
+        let board = Board::open(folder, step, &choices).map_err(|error| cannot_write(folder, &error, messages))?;
+        listeners.board = Some(board);
+    }
+    let replaced = replaced(&choices, messages);
+    let dashboard = args.tui;
+    let session =
+        Session { data, settings, choices, run, start, lanes, injection, lane_fault, trace, listeners, dashboard };
     let report = session.train(screen, &interrupt, messages)?;
     if args.json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
-        print(&final_report(&report, messages))?;
+        print(&(final_report(&report, messages) + &replaced))?;
     }
     Ok(())
+}
+
+/// What was asked for and could not be had (SPEC R9).
+fn replaced(choices: &[Choice], messages: &Messages) -> String {
+    let differs = |choice: &&Choice| choice.asked.as_ref().is_some_and(|asked| *asked != choice.got);
+    (choices.iter().filter(differs))
+        .map(|choice| {
+            let asked = choice.asked.as_deref().unwrap_or_default();
+            let values: &[(&str, &dyn std::fmt::Display)] =
+                &[("asked", &asked), ("got", &choice.got), ("why", &choice.why)];
+            format!("{}: {}\n", choice.name, messages.with("report-replaced", values))
+        })
+        .collect()
 }
 
 /// `runs/NAME`.
@@ -186,6 +212,9 @@ pub(crate) struct Session {
     pub(crate) injection: Injection,
     pub(crate) lane_fault: Option<LaneFault>,
     pub(crate) trace: Option<Output>,
+    pub(crate) listeners: Listeners,
+    /// Shown as a dashboard.
+    pub(crate) dashboard: bool,
 }
 
 /// A reader that has seen enough (`| head`) before anything was begun ends the program without a word.
@@ -224,15 +253,22 @@ impl Session {
         if self.trace.is_some() {
             context.trace = Trace::with_limit(TRACE_SPANS);
         }
+        if self.dashboard {
+            screen.open_dashboard(&folder, interrupt);
+        }
         let mut broken = None;
+        let mut listeners = self.listeners;
         let report = trainer.run(&context, &mut |event| {
+            if let Some(error) = listeners.hear(&event) {
+                screen.warn(&messages.with("tensorboard-failed", &[("reason", &error)]));
+            }
             if let Err(error) = screen.show(&event) {
                 // Nobody listens any more: end as if asked to, with a checkpoint.
                 context.stop.request("output closed");
                 broken.get_or_insert(error);
             }
         });
-        screen.bar.finish_and_clear();
+        screen.close();
         if let Some(output) = self.trace {
             let what = format!("tandem train ({})", placement.mode);
             let written = write_trace(&context.trace, &what, output);

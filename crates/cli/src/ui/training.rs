@@ -1,28 +1,34 @@
 //! How training looks: a live line in a terminal, plain lines elsewhere, JSON when asked for.
 
+use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::sync::Arc;
 use std::time::Instant;
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::json;
 use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
+use tandem_observe::{Bottleneck, Notice, Verdict};
 use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Progress, Report, TrainSettings};
 
 use crate::commands::corpus::MB;
+use crate::interrupt::Interrupt;
 use crate::messages::Messages;
-use crate::ui::progress;
+use crate::ui::dashboard::{self, Dashboard, LiveDashboard};
 use crate::ui::table::Table;
+use crate::ui::{progress, report};
 
 /// How a run is shown: a live line in a terminal, plain lines elsewhere, JSON when asked for.
 pub(crate) struct Screen<'a> {
     messages: &'a Messages,
     pub(crate) json: bool,
     live: bool,
-    pub(crate) bar: ProgressBar,
+    bar: ProgressBar,
     plain_since: Option<Instant>,
     placement: Option<Placement>,
+    dashboard: Option<LiveDashboard>,
 }
 
 impl Screen<'_> {
@@ -30,17 +36,50 @@ impl Screen<'_> {
         let live = !json && stderr().is_terminal();
         let bar = progress::training(live);
         bar.set_message(messages.get("train-warming"));
-        Screen { messages, json, live, bar, plain_since: None, placement: None }
+        Screen { messages, json, live, bar, plain_since: None, placement: None, dashboard: None }
+    }
+
+    /// Fills the terminal with a dashboard from now on; without a terminal, plain lines stay.
+    pub(crate) fn open_dashboard(&mut self, folder: &str, interrupt: &Interrupt) {
+        let labels: HashMap<&str, String> = dashboard::LABELS.iter().map(|id| (*id, self.messages.get(id))).collect();
+        let label = move |id: &str| labels.get(id).cloned().unwrap_or_default();
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let asked = interrupt.clone();
+        self.bar.set_draw_target(ProgressDrawTarget::hidden());
+        match LiveDashboard::new(Dashboard::new(folder, colour), Arc::new(label), Box::new(move || asked.ask())) {
+            Ok(dashboard) => self.dashboard = Some(dashboard),
+            Err(_) => self.warn(&self.messages.get("dashboard-no-terminal")),
+        }
+    }
+
+    /// Gives the terminal back, with what was said meanwhile.
+    pub(crate) fn close(&mut self) {
+        self.bar.finish_and_clear();
+        let said = self.dashboard.take().map(LiveDashboard::finish).unwrap_or_default();
+        for line in said {
+            let _ = self.line(&line);
+        }
+    }
+
+    fn shown_dashboard(&self) -> Option<&LiveDashboard> {
+        self.dashboard.as_ref().filter(|dashboard| dashboard.is_shown())
     }
 
     /// To standard error; a run does not end because nobody reads it.
     pub(crate) fn warn(&self, text: &str) {
+        if let Some(dashboard) = self.shown_dashboard() {
+            return dashboard.message(text);
+        }
         self.bar.suspend(|| {
             let _ = writeln!(stderr(), "{text}");
         });
     }
 
     fn line(&self, text: &str) -> io::Result<()> {
+        if let Some(dashboard) = self.shown_dashboard() {
+            dashboard.message(text);
+            return Ok(());
+        }
         let write = || {
             let mut out = stdout().lock();
             out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush())
@@ -220,6 +259,16 @@ impl Screen<'_> {
                 }
             }
             Event::Progress(progress) => self.progress(progress),
+            Event::Look(look) => {
+                if let Some(dashboard) = &self.dashboard {
+                    dashboard.update((*look).clone());
+                }
+                Ok(())
+            }
+            Event::Notice { notice, .. } => {
+                self.warn(&told(notice, messages));
+                Ok(())
+            }
             Event::Validation { step, loss, terms, best } => {
                 let mark = if *best { messages.get("train-best") } else { String::new() };
                 let (loss, terms) = (format!("{loss:.4}"), named(terms));
@@ -296,6 +345,9 @@ impl Screen<'_> {
     }
 
     fn progress(&mut self, progress: &Progress) -> io::Result<()> {
+        if self.shown_dashboard().is_some() {
+            return Ok(());
+        }
         let text = self.messages.with(
             "train-progress",
             &[
@@ -322,6 +374,22 @@ impl Screen<'_> {
             return self.line(&text);
         }
         Ok(())
+    }
+}
+
+/// What is worth telling, in words.
+fn told(notice: &Notice, messages: &Messages) -> String {
+    match notice {
+        Notice::Limit { bottleneck, starved, headroom, change } => {
+            let verdict = Verdict {
+                healthy: *bottleneck == Bottleneck::Train,
+                bottleneck: *bottleneck,
+                findings: Vec::new(),
+                recommendations: change.iter().cloned().collect(),
+            };
+            report::limit(&verdict, *starved, *headroom, messages)
+        }
+        Notice::Variation { variation, stage } => report::variation(*variation, stage.as_deref(), messages),
     }
 }
 
@@ -367,6 +435,14 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         }
         Event::Preflight(preflight) => json!({"event": "preflight", "preflight": preflight}),
         Event::Progress(progress) => json!({"event": "progress", "progress": progress}),
+        Event::Look(look) => json!({"event": "look", "look": look}),
+        Event::Notice { step, notice: Notice::Limit { bottleneck, starved, headroom, change } } => {
+            json!({"event": "limit", "step": step, "bottleneck": bottleneck, "starved": starved, "headroom": headroom,
+                "change": change})
+        }
+        Event::Notice { step, notice: Notice::Variation { variation, stage } } => {
+            json!({"event": "variation", "step": step, "variation": variation, "stage": stage})
+        }
         Event::Validation { step, loss, terms, best } => {
             json!({"event": "validation", "step": step, "loss": loss, "terms": terms, "best": best})
         }
@@ -434,6 +510,11 @@ pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
     text.push('\n');
     if let Some((loss, step)) = report.best {
         text += &messages.with("train-report-best", &[("loss", &format!("{loss:.4}")), ("step", &step)]);
+        text.push('\n');
+    }
+    if let Some(verdict) = &report.verdict {
+        let starved = report.starved;
+        text += &report::limit(verdict, starved, starved / (1.0 - starved).max(1e-3), messages);
         text.push('\n');
     }
     for bad in &report.left_out {

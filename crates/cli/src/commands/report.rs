@@ -1,0 +1,175 @@
+//! `tandem report`: what a finished or running run did with its time, or two of them side by side.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tandem_device::memory::MB as MIB;
+use tandem_observe::{Document, Line, MemoryUse, QueueFill, Side, Snapshot};
+use tandem_train::{RecordError, RunRecord};
+
+use crate::args::ReportArgs;
+use crate::failure::Failure;
+use crate::messages::Messages;
+use crate::ui::output::{Output, print};
+use crate::ui::report;
+use crate::ui::training::duration;
+
+/// Points of a line: more cannot be seen.
+const POINTS: usize = 1000;
+
+pub(crate) fn run(args: &ReportArgs, messages: &Messages) -> Result<(), Failure> {
+    let html = args.html.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let mut notes = Vec::new();
+    let mut sides = Vec::new();
+    for path in [Some(&args.run), args.other.as_ref()].into_iter().flatten() {
+        let record = RunRecord::read(path).map_err(|error| refused(&error, messages))?;
+        for (file, lines) in &record.damaged {
+            notes.push(messages.with("report-damaged", &[("path", &file.display()), ("lines", lines)]));
+        }
+        sides.push(side(path, &record, messages));
+    }
+    let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
+    let document = Document {
+        title: messages.with("report-document", &[("runs", &names.join(", "))]),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        sides,
+        predictions: Vec::new(),
+        notes,
+    };
+    for note in &document.notes {
+        eprintln!("{note}");
+    }
+    if let Some(output) = html {
+        report::write_html(&document, output, messages)?;
+    }
+    print(&if args.json { format!("{}\n", json!(document)) } else { text(&document, messages) })
+}
+
+fn refused(error: &RecordError, messages: &Messages) -> Failure {
+    let failure = Failure::usage(error.to_string());
+    match error {
+        RecordError::NotARun(_) => failure.hint(messages.get("report-hint-run")),
+        RecordError::OtherVersion { .. } => failure.hint(messages.get("report-hint-version")),
+        RecordError::NoLooks(_) => failure.hint(messages.get("report-hint-early")),
+        RecordError::Damaged(..) => failure,
+    }
+}
+
+fn text(document: &Document, messages: &Messages) -> String {
+    match &document.sides[..] {
+        [a, b] => {
+            let changed = report::differences(a, b);
+            let changed = if changed.is_empty() { messages.get("compare-same") + "\n" } else { changed };
+            let limits = [a, b].map(|side| {
+                let limit = report::limit(&side.verdict, side.profile.starved, side.headroom.unwrap_or(0.0), messages);
+                format!("{}: {limit}\n", side.name)
+            });
+            let title = messages.get("compare-settings");
+            format!("{}\n{title}\n{changed}\n{}", report::comparison(a, b, messages), limits.concat())
+        }
+        sides => sides.iter().map(|side| report::side(side, messages)).collect(),
+    }
+}
+
+fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
+    let last = record.last();
+    let mut verdict = last.verdict.clone();
+    report::localise(&mut verdict, messages);
+    let of_choice = |choice: &tandem_train::Choice| (choice.name.clone(), choice.got.clone());
+    Side {
+        name: path.display().to_string(),
+        settings: record.choices.iter().map(of_choice).collect(),
+        profile: last.profile.clone(),
+        verdict,
+        knobs: None,
+        headroom: Some(last.headroom),
+        lanes: record.lanes.clone(),
+        step_ms: record.step_ms(),
+        queues: lines(
+            &record.looks,
+            |look| &look.queues,
+            |queue: &QueueFill| (queue.name.clone(), queue.items as f64, Some(queue.capacity as f64)),
+        ),
+        memory: lines(
+            &record.looks,
+            |look| &look.memory,
+            |memory: &MemoryUse| {
+                let megabytes = |bytes: u64| bytes as f64 / MIB as f64;
+                // All memory of the machine would make every line flat.
+                let limit = memory.limit_bytes.filter(|_| memory.name != "host").map(megabytes);
+                (memory.name.clone(), megabytes(memory.used_bytes), limit)
+            },
+        ),
+        losses: losses(&record.log),
+        facts: facts(record, messages),
+        simulated: last.simulated,
+    }
+}
+
+/// A line for each of several things that every look tells about.
+fn lines<T>(
+    looks: &[Snapshot],
+    all: impl Fn(&Snapshot) -> &Vec<T>,
+    point: impl Fn(&T) -> (String, f64, Option<f64>),
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for look in thinned(looks) {
+        for one in all(look) {
+            let (name, value, limit) = point(one);
+            let at = (look.total_s, value);
+            match lines.iter_mut().find(|line| line.name == name) {
+                Some(line) => line.points.push(at),
+                None => lines.push(Line { name, limit, points: vec![at] }),
+            }
+        }
+    }
+    lines
+}
+
+fn thinned<T>(all: &[T]) -> impl Iterator<Item = &T> {
+    all.iter().step_by(all.len().div_ceil(POINTS).max(1))
+}
+
+fn losses(log: &[Value]) -> Vec<Line> {
+    ["loss", "validation"]
+        .into_iter()
+        .map(|name| {
+            let point = |line: &Value| Some((line["step"].as_f64()?, line[name].as_f64()?));
+            let points: Vec<(f64, f64)> = log.iter().filter_map(point).collect();
+            Line { name: name.to_owned(), limit: None, points: thinned(&points).copied().collect() }
+        })
+        .filter(|line| !line.points.is_empty())
+        .collect()
+}
+
+/// SPEC R9, from the files.
+fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
+    let last = record.last();
+    let ending = match (&record.report, record.running) {
+        (_, true) => messages.get("report-running"),
+        (Some(report), false) => report["ending"].as_str().unwrap_or("?").to_owned(),
+        (None, false) => messages.get("report-cut-off"),
+    };
+    let steps = format!("{} / {}", last.step, last.steps);
+    let devices = format!("{} → {}", last.data_device, last.model_device);
+    let hours = messages.with("report-hours", &[("hours", &format!("{:.2}", last.total_audio_s / 3600.0))]);
+    let mut facts = vec![
+        ("report-state", ending),
+        ("report-steps", steps),
+        ("report-loss", format!("{:.4}", last.loss)),
+        ("report-time", duration(last.total_s)),
+        ("report-audio", hours),
+        ("report-devices", devices),
+        ("report-version", record.version.clone()),
+    ];
+    if let Some(error) = record.report.as_ref().and_then(|report| report["error"].as_str()) {
+        facts.push(("report-error", error.to_owned()));
+    }
+    let named = facts.into_iter().map(|(id, value)| (messages.get(id), value));
+    let replaced = record.choices.iter().filter_map(|choice| {
+        let asked = choice.asked.as_ref().filter(|asked| **asked != choice.got)?;
+        let values: &[(&str, &dyn std::fmt::Display)] = &[("asked", asked), ("got", &choice.got), ("why", &choice.why)];
+        Some((choice.name.clone(), messages.with("report-replaced", values)))
+    });
+    named.chain(replaced).collect()
+}

@@ -1,0 +1,174 @@
+//! Looks at a run while it goes on, tells what is worth telling, and writes the looks down.
+
+use std::time::Instant;
+
+use serde_json::json;
+use tandem_device::memory::{Lane, LaneMemory};
+use tandem_device::probes::CpuMeter;
+use tandem_device::{Backend, FeaturesOn, Placement};
+use tandem_flow::Context;
+use tandem_model::Losses;
+use tandem_observe::{
+    Knobs, MemoryUse, Notice, Notices, Pressure, QueueFill, Snapshot, Spread, headroom, look, stretches, verdict,
+};
+
+use crate::checkpoint::write_atomically;
+use crate::events::Progress;
+use crate::feed::Feed;
+use crate::memory;
+use crate::run::{Log, RunFolder};
+use crate::settings::{CachePlace, TrainSettings};
+
+/// Spans that a look goes back: a hundred steps, and what their batches took before.
+pub(crate) const SPANS: usize = 2048;
+/// Steps that `lanes.json` shows.
+const LANES: usize = 12;
+/// Seconds between two looks that are written down, at least.
+const EVERY: f64 = 2.0;
+/// Of a run of any length about so many, and a few more for each doubling, are written down.
+const WRITTEN: f64 = 500.0;
+
+/// Looks at a run.
+pub(crate) struct Monitor {
+    started: Instant,
+    notices: Notices,
+    cpu: CpuMeter,
+    run: RunFolder,
+    log: Option<Log>,
+    written: Option<f64>,
+    /// The last look.
+    pub(crate) last: Option<Snapshot>,
+    clips: u64,
+    pub(crate) validation: Option<f64>,
+}
+
+/// What a look needs to know besides the records of the pipeline.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) feed: &'a Feed,
+    pub(crate) settings: &'a TrainSettings,
+    pub(crate) placement: &'a Placement,
+    pub(crate) lanes: &'a [LaneMemory],
+    pub(crate) audio_seconds: f64,
+    pub(crate) seconds_before: f64,
+    /// Steps done since this start.
+    pub(crate) done: u64,
+}
+
+impl Monitor {
+    pub(crate) fn new(run: &RunFolder, first_step: u64) -> Monitor {
+        Monitor {
+            started: Instant::now(),
+            notices: Notices::default(),
+            cpu: CpuMeter::new(),
+            run: run.clone(),
+            // A run does not end because its looks cannot be written.
+            log: Log::open(&run.monitor_path(), first_step).ok(),
+            written: None,
+            last: None,
+            clips: 0,
+            validation: None,
+        }
+    }
+
+    pub(crate) fn add_clips(&mut self, clips: usize) {
+        self.clips += clips as u64;
+    }
+
+    /// Looks, and says what is worth telling. Nothing before there are enough steps.
+    pub(crate) fn look(&mut self, context: &Context, progress: &Progress, around: &Surroundings<'_>) -> Vec<Notice> {
+        let spans = context.trace.recent();
+        let Some((profile, recent_ms)) = look(&spans, around.done as usize) else { return Vec::new() };
+        let queues = context.queues();
+        let pressure = Pressure::new(&queues, around.feed.memory_share());
+        let verdict = verdict(&profile, &knobs(around), &pressure);
+        let headroom = headroom(&profile);
+        let notices = self.notices.hear(progress.step, &profile, &verdict, headroom);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let rounded = |ms: &f64| (100.0 * ms).round() / 100.0;
+        let placement = around.placement;
+        self.last = Some(Snapshot {
+            step: progress.step,
+            steps: progress.steps,
+            epoch: progress.epoch,
+            seconds,
+            eta_s: progress.eta_s,
+            loss: progress.loss,
+            terms: Losses::NAMES.iter().map(|name| (*name).to_owned()).zip(progress.terms).collect(),
+            rate: progress.rate,
+            norm: progress.norm,
+            validation: self.validation,
+            steps_per_s: progress.steps_per_s,
+            clips_per_s: progress.clips_per_s,
+            audio_per_s: progress.audio_per_s,
+            total_clips: self.clips,
+            total_audio_s: around.audio_seconds,
+            total_s: around.seconds_before + seconds,
+            step_ms: Spread::of(&recent_ms),
+            recent_ms: recent_ms.iter().map(rounded).collect(),
+            profile,
+            verdict,
+            headroom,
+            queues: (queues.iter())
+                .map(|queue| QueueFill { name: queue.name.clone(), items: queue.items, capacity: queue.capacity })
+                .collect(),
+            memory: memory_use(around.lanes),
+            cpu_percent: self.cpu.read().process.value().copied(),
+            data_device: placement.data.label(),
+            model_device: placement.model.label(),
+            simulated: placement.model.backend == Backend::Simulated,
+        });
+        let due = self.written.is_none_or(|written| seconds - written >= EVERY.max(seconds / WRITTEN));
+        if due {
+            self.write(context);
+        }
+        notices
+    }
+
+    /// Writes the last look down.
+    pub(crate) fn write(&mut self, context: &Context) {
+        let (Some(log), Some(last)) = (&mut self.log, &self.last) else { return };
+        if self.written == Some(last.seconds) {
+            return;
+        }
+        self.written = Some(last.seconds);
+        let lanes = stretches(&context.trace.recent(), LANES);
+        // What cannot be written here, the log of the losses will complain about.
+        let _ = log.add(&[json!(last)]);
+        let _ = write_atomically(&self.run.lanes_path(), json!(lanes).to_string().as_bytes());
+    }
+}
+
+fn knobs(around: &Surroundings<'_>) -> Knobs {
+    let Surroundings { settings, feed, placement, .. } = around;
+    Knobs {
+        workers: feed.workers(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        buffer: feed.buffer(),
+        device_queue: settings.device_queue,
+        depth: settings.depth,
+        batch_size: settings.batch_size,
+        features_on_data: placement.features == FeaturesOn::Data,
+        cached: settings.cache != CachePlace::Off,
+        memory_limit_mb: settings.memory_limit as u64 / 1_000_000,
+    }
+}
+
+fn memory_use(lanes: &[LaneMemory]) -> Vec<MemoryUse> {
+    let name = |lane: &LaneMemory| match lane.lane {
+        Lane::Data => "data",
+        Lane::Model => "model",
+    };
+    let host = memory::resident_bytes().map(|used_bytes| MemoryUse {
+        name: "host".to_owned(),
+        device: "CPU".to_owned(),
+        used_bytes,
+        limit_bytes: memory::total_bytes(),
+    });
+    let of_lane = |lane: &LaneMemory| MemoryUse {
+        name: name(lane).to_owned(),
+        device: lane.device.clone(),
+        used_bytes: lane.used_bytes(),
+        limit_bytes: lane.total_bytes(),
+    };
+    host.into_iter().chain(lanes.iter().map(of_lane)).collect()
+}

@@ -1,0 +1,177 @@
+//! What the folder of a run tells, while it goes on or afterwards, whatever state its files are in.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tandem_observe::{Snapshot, Stretch};
+
+use crate::run::{Choice, RUN_FORMAT, RunFolder};
+
+/// What a run's folder tells.
+#[derive(Clone, Debug)]
+pub struct RunRecord {
+    /// Version of the program that started it last.
+    pub version: String,
+    /// What was asked for and what was done instead, at the last start.
+    pub choices: Vec<Choice>,
+    /// What was known at the last start: devices, data, model.
+    pub facts: Value,
+    /// Looks at its last steps, oldest first.
+    pub looks: Vec<Snapshot>,
+    /// Losses of steps and of validations, as they were logged.
+    pub log: Vec<Value>,
+    /// Who worked when in the last steps before the last look.
+    pub lanes: Vec<Stretch>,
+    /// Totals, once it has ended.
+    pub report: Option<Value>,
+    /// It is going on.
+    pub running: bool,
+    /// Files that are cut off or damaged, and how many of their lines could not be read.
+    pub damaged: Vec<(PathBuf, usize)>,
+}
+
+/// Why a folder cannot be read as a run.
+#[derive(Debug)]
+pub enum RecordError {
+    /// It is none.
+    NotARun(PathBuf),
+    /// Its manifest cannot be read.
+    Damaged(PathBuf, String),
+    /// A version wrote it whose files are of another kind.
+    OtherVersion {
+        /// The folder.
+        path: PathBuf,
+        /// The version.
+        version: String,
+    },
+    /// It has done too few steps to tell anything.
+    NoLooks(PathBuf),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordError::NotARun(path) => write!(f, "`{}` is not the folder of a run", path.display()),
+            RecordError::Damaged(path, why) => write!(f, "`{}` cannot be read: {why}", path.display()),
+            RecordError::OtherVersion { path, version } => {
+                let here = env!("CARGO_PKG_VERSION");
+                write!(f, "`{}` was written by tandem {version}, whose files tandem {here} cannot read", path.display())
+            }
+            RecordError::NoLooks(path) => write!(f, "the run in `{}` has done too few steps yet", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+impl RunRecord {
+    /// Reads a run's folder; nothing in it is changed.
+    pub fn read(path: &Path) -> Result<RunRecord, RecordError> {
+        let run = RunFolder::new(path);
+        let manifest = path.join("manifest.json");
+        let bytes = fs::read(&manifest).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RecordError::NotARun(path.to_owned()),
+            _ => RecordError::Damaged(manifest.clone(), error.to_string()),
+        })?;
+        let all: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| RecordError::Damaged(manifest.clone(), error.to_string()))?;
+        let last = all["starts"].as_array().and_then(|starts| starts.last()).cloned().unwrap_or_default();
+        let version = last["version"].as_str().unwrap_or("of an unknown version").to_owned();
+        if last["format"].as_u64() != Some(RUN_FORMAT) {
+            return Err(RecordError::OtherVersion { path: path.to_owned(), version });
+        }
+        let mut damaged = Vec::new();
+        let looks: Vec<Snapshot> = lines(&run.monitor_path(), &mut damaged);
+        if looks.is_empty() {
+            return Err(RecordError::NoLooks(path.to_owned()));
+        }
+        let log = lines(&run.log_path(), &mut damaged);
+        let json = |path: PathBuf| fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let running = is_locked(path);
+        Ok(RunRecord {
+            version,
+            choices: serde_json::from_value(last["settings"].clone()).unwrap_or_default(),
+            facts: last["facts"].clone(),
+            looks,
+            log,
+            lanes: json(run.lanes_path()).and_then(|lanes| serde_json::from_value(lanes).ok()).unwrap_or_default(),
+            // That of an earlier start does not tell about this one.
+            report: if running { None } else { json(path.join("report.json")) },
+            running,
+            damaged,
+        })
+    }
+
+    /// The last look.
+    pub fn last(&self) -> &Snapshot {
+        self.looks.last().expect("there is at least one")
+    }
+
+    /// Milliseconds of steps: those of looks that do not overlap.
+    pub fn step_ms(&self) -> Vec<f64> {
+        let (mut all, mut until) = (Vec::new(), 0);
+        for look in &self.looks {
+            if look.step >= until + look.recent_ms.len() as u64 {
+                all.extend(&look.recent_ms);
+                until = look.step;
+            }
+        }
+        // A short run has only looks that do.
+        if all.is_empty() { self.last().recent_ms.clone() } else { all }
+    }
+}
+
+/// The lines of a file that can be read. A last line without an end is being written, or was cut off.
+fn lines<T: DeserializeOwned>(path: &Path, damaged: &mut Vec<(PathBuf, usize)>) -> Vec<T> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let read: Vec<Option<T>> = lines.map(|line| serde_json::from_slice(line).ok()).collect();
+    let bad = read.iter().filter(|line| line.is_none()).count();
+    if bad > 0 {
+        damaged.push((path.to_owned(), bad));
+    }
+    read.into_iter().flatten().collect()
+}
+
+/// Whether somebody trains in this folder.
+fn is_locked(path: &Path) -> bool {
+    fs::File::open(path.join("lock"))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_cut_off_tells_what_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log.jsonl");
+        fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"st").expect("written");
+        let mut damaged = Vec::new();
+        let read: Vec<Value> = lines(&path, &mut damaged);
+        assert_eq!((read.len(), damaged), (2, vec![(path, 1)]));
+    }
+
+    #[test]
+    fn what_is_not_a_run_of_this_version_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let read = || RunRecord::read(folder.path()).map(|_| ()).map_err(|error| error.to_string());
+        let write = |text: &str| fs::write(folder.path().join("manifest.json"), text).expect("written");
+        let refused = |word: &str| {
+            let error = read().expect_err(word);
+            assert!(error.contains(word) && error.contains(&folder.path().display().to_string()), "{error}");
+        };
+        refused("not the folder of a run");
+        write("{");
+        refused("cannot be read");
+        write(r#"{"starts": [{"version": "9.9.9", "format": 99}]}"#);
+        refused("tandem 9.9.9");
+        write(&format!(r#"{{"starts": [{{"version": "0.1.0", "format": {RUN_FORMAT}}}]}}"#));
+        refused("too few steps");
+    }
+}

@@ -1,0 +1,181 @@
+//! Promises about what a run tells while it goes on and afterwards.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Workplace, last_json, run, stderr, stdout, tandem};
+
+/// The events of a run.
+fn events(text: &str) -> Vec<Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["event"] == name).collect()
+}
+
+/// SPEC R1, R2, R3, M11: a data lane that is slow on purpose is named, with the flag to change, once.
+#[test]
+fn a_run_names_what_limits_it_when_that_changes() {
+    let work = Workplace::new(40, 1);
+    let output = work.train(
+        "slow",
+        "--batch-size 2 --max-steps 60 --no-autotune --log-every 5 --inject data:slow0.1@30 --model-start-delay 0 \
+         --buffer-size 2 --prefetch-buffer-size 1",
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    let events = events(&stdout(&output));
+    let limits = named(&events, "limit");
+    assert_eq!(limits.len(), 1, "told once: {limits:?}");
+    assert_eq!(limits[0]["bottleneck"], "preprocess", "{limits:?}");
+    assert!(limits[0]["starved"].as_f64().expect("a share") > 0.05 && limits[0]["change"]["flag"] == "--features-on");
+    let looks = named(&events, "look");
+    let last = &looks.last().expect("looks")["look"];
+    assert_eq!((&last["step"], &last["total_clips"]), (&60.into(), &120.into()), "totals are true totals");
+    for figure in ["mean", "std", "min", "max", "p50", "p95", "p99"] {
+        assert!(last["step_ms"][figure].as_f64().expect(figure) > 0.0);
+    }
+    let step = &last["step_ms"];
+    let value = |name: &str| step[name].as_f64().expect(name);
+    assert!(value("min") <= value("p50") && value("p50") <= value("p95") && value("p99") <= value("max"), "{step}");
+    assert_eq!(last["queues"].as_array().map(Vec::len), Some(3));
+    assert!(last["memory"][0]["used_bytes"].as_u64().expect("bytes") > 0);
+    // The same in words.
+    let text = tandem()
+        .args(work.arguments("words", "").iter().filter(|word| *word != "--json"))
+        .args("--batch-size 2 --max-steps 60 --no-autotune --log-every 5 --inject data:slow0.1@30".split(' '))
+        .args("--model-start-delay 0 --buffer-size 2 --prefetch-buffer-size 1".split(' '))
+        .output()
+        .expect("it starts");
+    let words = stderr(&text);
+    assert!(words.contains("limited by: preprocess (starved "), "{words}");
+    assert!(words.contains("; try --features-on "), "{words}");
+    assert!(stdout(&text).contains("limited by: preprocess"), "also at the end: {}", stdout(&text));
+}
+
+/// A report from a finished run's folder, from damaged files, and from what is none.
+#[test]
+fn a_report_shows_what_is_there_and_says_what_is_not() {
+    let work = Workplace::new(40, 1);
+    work.trained("run", "--batch-size 2 --max-steps 40 --log-every 5");
+    let folder = work.path("run");
+    let report = |more: &str| run(&format!("report {} {more}", folder.display()));
+    let text = report("");
+    for words in ["TIMING BREAKDOWN", "GPU UTILIZATION", "state: finished", "steps: 40 / 40"] {
+        assert!(stdout(&text).contains(words), "{words}: {}{}", stdout(&text), stderr(&text));
+    }
+    let json = last_json(&report("--json"));
+    let side = &json["sides"][0];
+    assert_eq!(side["losses"][0]["points"].as_array().map(Vec::len), Some(40), "every step is in the log");
+    assert!(side["lanes"].as_array().is_some_and(|lanes| lanes.len() > 20), "{}", side["lanes"]);
+    let page = work.path("report.html");
+    assert!(report(&format!("--html {}", page.display())).status.success());
+    let html = fs::read_to_string(&page).expect("a page");
+    for plot in ["plot-lanes", "plot-steps", "plot-queues", "plot-memory", "plot-losses"] {
+        assert!(html.contains(plot), "{plot}");
+    }
+    assert!(!html.contains("http://") && !html.contains("https://") || html.contains("www.w3.org"), "self-contained");
+
+    // A log that is cut off.
+    for name in ["monitor.jsonl", "log.jsonl"] {
+        let path = folder.join(name);
+        let whole = fs::read(&path).expect("a log");
+        fs::write(&path, &whole[..whole.len() - 20]).expect("written");
+    }
+    let cut = report("");
+    assert!(cut.status.success());
+    assert!(stderr(&cut).matches("cut off or damaged").count() == 2, "{}", stderr(&cut));
+    assert!(stdout(&cut).contains("TIMING BREAKDOWN"));
+
+    // A run of another version, and what is none.
+    let manifest = fs::read_to_string(folder.join("manifest.json")).expect("a manifest");
+    fs::write(folder.join("manifest.json"), manifest.replace("\"format\": 1", "\"format\": 77")).expect("written");
+    let other = report("");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(stderr(&other).contains("was written by tandem") && stderr(&other).contains("hint"), "{}", stderr(&other));
+    let none = run(&format!("report {}", work.path("corpus").display()));
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("is not the folder of a run"), "{}", stderr(&none));
+}
+
+#[test]
+fn two_runs_are_compared() {
+    let work = Workplace::new(40, 1);
+    work.trained("a", "--batch-size 2 --max-steps 30 --log-every 5 --buffer-size 2");
+    work.trained("b", "--batch-size 4 --max-steps 30 --log-every 5 --buffer-size 2");
+    let output = run(&format!("report {} {}", work.path("a").display(), work.path("b").display()));
+    let text = stdout(&output);
+    for words in ["COMPARISON", "steps/s", "SETTINGS THAT DIFFER", "--batch-size: 2 → 4"] {
+        assert!(text.contains(words), "{words}: {text}{}", stderr(&output));
+    }
+    assert!(!text.contains("--buffer-size"), "only what differs: {text}");
+}
+
+/// A run that is going on, ended with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks until there is an answer.
+fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("no answer in a minute");
+}
+
+fn get(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// SPEC R3 for Prometheus, a report of a run that is going on, and a port that is taken.
+#[test]
+fn a_running_run_can_be_looked_at() {
+    let work = Workplace::new(40, 1);
+    let arguments = work.arguments("live", "--batch-size 2 --max-steps 100000 --log-every 5 --metrics 0");
+    let mut child = tandem().args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = child.stderr.take().expect("piped");
+    let _running = Running(child);
+    let mut heard = Vec::new();
+    let address = eventually(|| {
+        let mut part = [0; 256];
+        let length = said.read(&mut part).ok()?;
+        heard.extend_from_slice(&part[..length]);
+        let text = String::from_utf8_lossy(&heard).into_owned();
+        let url = text.split("http://").nth(1)?.split("/metrics").next()?.to_owned();
+        text.contains("/metrics").then_some(url)
+    });
+    assert!(address.starts_with("127.0.0.1:"), "loopback unless told otherwise: {address}");
+    let metrics = eventually(|| get(&address, "/metrics").filter(|text| text.contains("tandem_step ")));
+    for line in ["# TYPE tandem_loss gauge", "tandem_queue_items{queue=\"host\"}", "tandem_bottleneck{stage=\"load\"}"]
+    {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    let report = eventually(|| {
+        let output = run(&format!("report {}", work.path("live").display()));
+        output.status.success().then(|| stdout(&output))
+    });
+    assert!(report.contains("state: running"), "{report}");
+    // The port is taken, and nothing was begun.
+    let output = work.train("second", &format!("--max-steps 2 --metrics {address}"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(&address) && stderr(&output).contains("another program uses the port"));
+    assert!(!work.path("second").exists(), "nothing was begun");
+}
