@@ -25,7 +25,7 @@ fn a_run_names_what_limits_it_when_that_changes() {
     let work = Workplace::new(40, 1);
     let output = work.train(
         "slow",
-        "--batch-size 2 --max-steps 60 --no-autotune --log-every 5 --inject data:slow0.1@30 --model-start-delay 0 \
+        "--batch-size 2 --max-steps 40 --no-autotune --log-every 5 --inject data:slow0.4@0 --model-start-delay 0 \
          --buffer-size 2 --prefetch-buffer-size 1",
     );
     assert!(output.status.success(), "{}", stderr(&output));
@@ -36,7 +36,7 @@ fn a_run_names_what_limits_it_when_that_changes() {
     assert!(limits[0]["starved"].as_f64().expect("a share") > 0.05 && limits[0]["change"]["flag"] == "--features-on");
     let looks = named(&events, "look");
     let last = &looks.last().expect("looks")["look"];
-    assert_eq!((&last["step"], &last["total_clips"]), (&60.into(), &120.into()), "totals are true totals");
+    assert_eq!((&last["step"], &last["total_clips"]), (&40.into(), &80.into()), "totals are true totals");
     for figure in ["mean", "std", "min", "max", "p50", "p95", "p99"] {
         assert!(last["step_ms"][figure].as_f64().expect(figure) > 0.0);
     }
@@ -48,7 +48,7 @@ fn a_run_names_what_limits_it_when_that_changes() {
     // The same in words.
     let text = tandem()
         .args(work.arguments("words", "").iter().filter(|word| *word != "--json"))
-        .args("--batch-size 2 --max-steps 60 --no-autotune --log-every 5 --inject data:slow0.1@30".split(' '))
+        .args("--batch-size 2 --max-steps 40 --no-autotune --log-every 5 --inject data:slow0.4@0".split(' '))
         .args("--model-start-delay 0 --buffer-size 2 --prefetch-buffer-size 1".split(' '))
         .output()
         .expect("it starts");

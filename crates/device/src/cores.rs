@@ -44,13 +44,21 @@ impl SharedCores {
         *self.at_work.lock().unwrap_or_else(PoisonError::into_inner) += threads;
     }
 
-    /// How fast work with so many threads goes: a thread's share of a core, for that part of it that needs one.
+    /// How fast work with so many threads on average goes, by 1 for alone.
     fn share(&self, threads: f64) -> f64 {
-        let at_work = *self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_a_core = (self.count / at_work.max(f64::MIN_POSITIVE)).min(1.0);
-        // Half a thread waits for something else half of the time; that half does not get slower.
-        let on_cores = threads.clamp(0.0, 1.0);
-        1.0 / (on_cores / of_a_core + 1.0 - on_cores)
+        let others = *self.at_work.lock().unwrap_or_else(PoisonError::into_inner) - threads;
+        // One thread gets its part of a core. Half a thread waits for something else half of the time; that half does not
+        // get slower.
+        let alone = ((1.0 + others) / self.count).max(1.0);
+        if threads <= 1.0 {
+            return 1.0 / (threads * alone + 1.0 - threads);
+        }
+        // Several threads that wait for each other are as fast as the slowest of them: the one that shares its core. An
+        // average between one and two threads is one for a part of the time, and two for the rest.
+        let gang = threads.ceil();
+        let together = (threads - 1.0) / (gang - 1.0);
+        let slowest = ((gang + others - 0.01) / self.count).ceil().max(1.0);
+        1.0 / (together * slowest + (1.0 - together) * alone)
     }
 }
 
@@ -74,20 +82,28 @@ mod tests {
             })
             .collect();
         for thread in threads {
-            let _ = thread.join();
+            let _ = thread.join(None);
         }
         let ends = ends.lock().expect("whole").clone();
-        ends.into_iter().map(f64::round).collect()
+        ends
+    }
+
+    /// Within the slices after which shares are reckoned anew.
+    fn near(ends: Vec<f64>, wanted: &[f64]) {
+        let close = ends.iter().zip(wanted).all(|(end, wanted)| (end - wanted).abs() <= 2.0);
+        assert!(close && ends.len() == wanted.len(), "{ends:?} {wanted:?}");
     }
 
     #[test]
     fn what_fits_takes_as_long_as_alone_and_what_does_not_takes_longer() {
-        assert_eq!(ends(2, &[(100, 1.0), (60, 1.0)]), [100.0, 60.0]);
+        near(ends(2, &[(100, 1.0), (60, 1.0)]), &[100.0, 60.0]);
         // Three on two cores: all at two thirds, until the shortest is done.
-        assert_eq!(ends(2, &[(100, 1.0), (100, 1.0), (100, 1.0)]), [150.0; 3]);
-        // A step on both cores beside one worker: two thirds each, then the step alone again.
-        assert_eq!(ends(2, &[(100, 2.0), (50, 1.0)]), [125.0, 75.0]);
+        near(ends(2, &[(100, 1.0), (100, 1.0), (100, 1.0)]), &[150.0; 3]);
+        // A step on both cores beside one worker: its threads wait for the one that shares a core, then it is alone again.
+        near(ends(2, &[(100, 2.0), (50, 1.0)]), &[137.5, 75.0]);
+        // On more cores than that nobody waits.
+        near(ends(3, &[(100, 2.0), (50, 1.0)]), &[100.0, 50.0]);
         // A GPU's step does not mind.
-        assert_eq!(ends(1, &[(100, 0.0), (50, 1.0), (50, 1.0)]), [100.0, 100.0, 100.0]);
+        near(ends(1, &[(100, 0.0), (50, 1.0), (50, 1.0)]), &[100.0, 100.0, 100.0]);
     }
 }

@@ -41,5 +41,7 @@ pub use report::{Document, Line, Prediction, Side, Stretch, queue_lines, stretch
 pub use simulate::{Outcome, Run, STAGES, Simulation, StageReport, simulate};
 pub use tensorboard::EventFile;
 pub use trace::write_chrome_trace;
-pub use verdict::{Bottleneck, Finding, Knobs, Pressure, Reason, Recommendation, Verdict, thresholds, verdict};
+pub use verdict::{
+    Bottleneck, Finding, Knobs, Pressure, Reason, Recommendation, Training, Verdict, thresholds, verdict,
+};
 pub use whatif::{Alone, Predicted, Setup, predict, rate};

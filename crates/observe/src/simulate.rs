@@ -195,19 +195,22 @@ pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: 
         }
     };
     let (steps, batch_bytes) = (simulation.steps, simulation.batch_bytes);
-    let flow = Flow::source(&context, "plan", Cursor::START, 1, move |_| 0..steps)
+    // What was measured goes on after the last step that is looked at.
+    let batches = if measured.is_some() { u64::MAX } else { steps };
+    let flow = Flow::source(&context, "plan", Cursor::START, 1, move |_| 0..batches)
         .lease(&memory, move |_| batch_bytes)
         .par_stage(STAGES[0], &workers, work(0))
         .prefetch("host", &buffer)
         .stage(STAGES[1], work(1))
         .prefetch("data", &data_depth)
         .stage(STAGES[2], work(2))
+        .release(&memory)
         .prefetch("model", &model_depth)
         .stage(STAGES[3], work(3));
 
     let mut decisions = Vec::new();
     let mut error = None;
-    for (done, item) in (1..).zip(flow) {
+    for (done, item) in (1..=steps).zip(flow) {
         if let Err(failure) = item {
             // A lane that hangs meanwhile must not keep the others from ending.
             context.stop.request("another lane failed");

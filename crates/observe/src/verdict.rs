@@ -89,11 +89,34 @@ impl fmt::Display for Bottleneck {
     }
 }
 
+/// How much of the work is training (SPEC R5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Training {
+    /// The smaller part: the device is under-used.
+    UnderUsed,
+    /// Neither.
+    Fair,
+    /// Most of it: as it should be.
+    Healthy,
+}
+
+impl Profile {
+    /// How much of the work is training.
+    pub fn training(&self) -> Training {
+        match self.stage("train").share {
+            share if share > TRAINING_HEALTHY => Training::Healthy,
+            share if share < TRAINING_LOW => Training::UnderUsed,
+            _ => Training::Fair,
+        }
+    }
+}
+
 /// What the queues and the memory of a run were like.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// Mean fill of the queues after load, preprocess and transfer, as a share of their capacity; empty if unknown.
-    pub queues: Vec<f64>,
+    /// Mean fill of the queues, from source to sink, as a share of their capacity; empty if unknown.
+    pub queues: Vec<(String, f64)>,
     /// Memory that batches took, as a share of what they may.
     pub memory: f64,
 }
@@ -101,14 +124,20 @@ pub struct Pressure {
 impl Pressure {
     /// From the records of the queues, and the share of their memory that batches took.
     pub fn new(queues: &[QueueStats], memory: f64) -> Pressure {
-        let fill = |queue: &QueueStats| queue.mean_items / queue.capacity.max(1) as f64;
+        let fill = |queue: &QueueStats| (queue.name.clone(), queue.mean_items / queue.capacity.max(1) as f64);
         Pressure { queues: queues.iter().map(fill).collect(), memory }
     }
 
     /// The first stage whose queue is mostly empty although the one before it is mostly full.
     fn slow_stage(&self) -> Option<Bottleneck> {
-        let first_empty = self.queues.iter().position(|&fill| fill < QUEUE_FULL)?;
-        [Bottleneck::Load, Bottleneck::Preprocess, Bottleneck::Transfer].get(first_empty).copied()
+        let (first_empty, _) = self.queues.iter().find(|(_, fill)| *fill < QUEUE_FULL)?;
+        match first_empty.as_str() {
+            "host" => Some(Bottleneck::Load),
+            "data" => Some(Bottleneck::Preprocess),
+            // Without a queue between them, preparing and copying are one; the longer one is found by its time.
+            _ if self.queues.iter().any(|(name, _)| name == "data") => Some(Bottleneck::Transfer),
+            _ => None,
+        }
     }
 }
 
@@ -260,7 +289,7 @@ fn findings(profile: &Profile) -> Vec<Finding> {
         (Finding::TransferShare, share("transfer") > TRANSFER),
         (Finding::DataLaneBusy, profile.data_busy > DATA_LANE),
         (Finding::ModelLaneIdle, profile.model_busy < MODEL_LANE),
-        (Finding::TrainingLow, share("train") < TRAINING_LOW),
+        (Finding::TrainingLow, profile.training() == Training::UnderUsed),
         (Finding::Variation, profile.variation > VARIATION),
     ]
     .into_iter()

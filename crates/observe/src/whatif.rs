@@ -47,6 +47,25 @@ impl Alone {
         (!kept.is_empty()).then_some(Alone { batches, threads })
     }
 
+    /// These batches and those.
+    pub fn join(mut self, other: Alone) -> Alone {
+        let (mine, others) = (self.batches.len() as f64, other.batches.len() as f64);
+        for (threads, of_others) in self.threads.iter_mut().zip(other.threads) {
+            *threads = (*threads * mine + of_others * others) / (mine + others);
+        }
+        self.batches.extend(other.batches);
+        self
+    }
+
+    /// The same, with what `other` says about the last stage: steps that a change does not touch.
+    pub fn with_steps_of(mut self, other: &Alone) -> Alone {
+        for (number, batch) in (0..).zip(&mut self.batches) {
+            batch[3] = other.time(number, 3);
+        }
+        self.threads[3] = other.threads[3];
+        self
+    }
+
     /// Milliseconds of a batch in each of [`STAGES`].
     pub fn mean_ms(&self) -> [f64; 4] {
         let mean = |stage: usize| self.batches.iter().map(|batch| batch[stage].as_secs_f64()).sum::<f64>();
@@ -161,19 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn on_shared_cores_the_sum_of_the_work_is_the_limit() {
-        // 2 x 100 ms of a step on both cores and 60 ms of loading: 260 ms of work for two cores, however it is shared.
+    fn on_shared_cores_loading_slows_the_steps_down() {
+        // A step on both cores and 60 ms of loading, which take 90 ms beside it; meanwhile the step does 45 of its 100 ms.
         let times = alone([60, 0, 0, 100], [1.0, 1.0, 1.0, 2.0]);
-        for workers in [1, 2, 8] {
-            let rate = rate(&times, &Setup { workers, cores: 2, ..SETUP });
-            assert!((rate * 0.130 - 1.0).abs() < 0.05, "{workers}: {rate}");
-        }
+        let rate = rate(&times, &Setup { workers: 1, cores: 2, ..SETUP });
+        assert!((rate * 0.145 - 1.0).abs() < 0.05, "{rate}");
     }
 
     #[test]
-    fn memory_for_one_batch_lets_nothing_overlap() {
+    fn memory_for_one_batch_lets_only_the_model_overlap() {
+        // On the host a batch needs memory until it is copied.
         let times = alone([50, 10, 10, 50], [1.0, 1.0, 1.0, 0.0]);
         let rate = rate(&times, &Setup { memory_limit: 1, ..SETUP });
-        assert!((rate * 0.120 - 1.0).abs() < 0.05, "{rate}");
+        assert!((rate * 0.070 - 1.0).abs() < 0.05, "{rate}");
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tandem_device::Cost;
 use tandem_flow::{Clock, Random, Stop};
 use tandem_observe::{
-    Bottleneck, Finding, Knobs, Pressure, Profile, STAGES, Simulation, StageProfile, Verdict, simulate, verdict,
+    Bottleneck, Finding, Knobs, Pressure, Profile, STAGES, Simulation, StageProfile, Training, Verdict, simulate,
+    verdict,
 };
 
 /// Runs a simulation on the virtual clock and judges it.
@@ -74,9 +75,9 @@ fn case(seed: u64) -> (Simulation, Bottleneck) {
             jittery.costs[3].spread = jittery.costs[3].mean;
             (Simulation { workers: 1, buffer: 1, depth: 1, device_queue: 1, ..jittery }, Bottleneck::Train)
         }
-        // Memory for one batch: nothing overlaps, and nothing varies.
+        // Memory for one batch on the host: it is loaded, prepared and copied before the next one may begin.
         _ => {
-            let even = simulation([0.5 * step, 0.3 * step, 0.2 * step, step], 0.02, seed);
+            let even = simulation([0.7 * step, 0.5 * step, 0.4 * step, step], 0.02, seed);
             (Simulation { memory_limit: 1 << 20, ..even }, Bottleneck::Memory)
         }
     }
@@ -166,13 +167,28 @@ fn thresholds_hold_on_both_sides() {
         assert!(!found(&below, finding), "{finding:?} below");
         assert!(found(&above, finding), "{finding:?} above");
     }
+    for (train, level) in
+        [(0.499, Training::UnderUsed), (0.501, Training::Fair), (0.699, Training::Fair), (0.701, Training::Healthy)]
+    {
+        assert_eq!(shares(0.1, 0.05, 0.05, train).training(), level, "{train}");
+    }
     assert!(verdict(&Profile { starved: 0.049, ..base.clone() }, &knobs, &free).healthy);
-    // Starved, and no stage is slow: what varies is named, else the memory that they wait for.
+    // Starved, and no stage is slow: the memory that they wait for is named, else what varies, else the queue that is empty.
     let starved = Profile { starved: 0.051, period_ms: 200.0, ..base };
     assert_eq!(verdict(&starved, &knobs, &full).bottleneck, Bottleneck::Memory);
     let mut jittery = starved;
     jittery.stages[1].std_ms = jittery.stages[1].mean_ms;
     assert_eq!(verdict(&jittery, &knobs, &free).bottleneck, Bottleneck::Variation);
+    let even = Profile { starved: 0.051, period_ms: 200.0, ..shares(0.1, 0.05, 0.05, 0.8) };
+    for (fills, slow) in [
+        ([0.2, 0.1, 0.1], Bottleneck::Load),
+        ([0.9, 0.1, 0.1], Bottleneck::Preprocess),
+        ([0.9, 0.8, 0.1], Bottleneck::Transfer),
+    ] {
+        let queues = ["host", "data", "model"].map(str::to_owned).into_iter().zip(fills).collect();
+        let found = verdict(&even, &knobs, &Pressure { queues, memory: 0.1 }).bottleneck;
+        assert_eq!(found, slow, "the first queue that is mostly empty: {fills:?}");
+    }
 }
 
 /// SPEC T8, R4: the example's shares.

@@ -34,6 +34,8 @@ const WARM_UP: u64 = 10;
 const PICTURED: usize = 12;
 /// Clips that are measured one batch after the other, for predictions, and batches of them at least.
 const ALONE: (usize, usize) = (256, 16);
+/// How often a setup and another are measured in turn.
+const TURNS: usize = 4;
 /// A change that would give less is not worth a line.
 const WORTH_IT: f64 = 1.02;
 
@@ -207,9 +209,9 @@ impl<'a> Bench<'a> {
         Ok(Measured { settings, lanes, profiled, profile, knobs, verdict, step_ms })
     }
 
-    /// What batches take alone.
-    fn alone(&self, settings: &TrainSettings, lanes: &Lanes) -> Result<Alone, Failure> {
-        let batches = ALONE.0.div_ceil(settings.batch_size).max(ALONE.1);
+    /// What batches take alone, as many clips of them as `share` of what there should be.
+    fn alone(&self, settings: &TrainSettings, lanes: &Lanes, share: usize) -> Result<Alone, Failure> {
+        let batches = ALONE.0.div_ceil(settings.batch_size).max(ALONE.1).div_ceil(share);
         let bar = self.bar("profile-alone", batches);
         let alone = measure_alone(&self.data, settings, lanes, batches, self.fault, &mut || {
             bar.inc(1);
@@ -217,6 +219,53 @@ impl<'a> Bench<'a> {
         });
         bar.finish_and_clear();
         self.done(alone)
+    }
+
+    /// What batches take alone before and after a change, measured in turn: a machine is not always as fast.
+    fn alone_in_turn(
+        &self,
+        before: (&TrainSettings, &Lanes),
+        after: (&TrainSettings, &Lanes),
+    ) -> Result<(Alone, Alone), Failure> {
+        let mut both: Option<(Alone, Alone)> = None;
+        for turn in 0..TURNS {
+            let first = |(settings, lanes): (&TrainSettings, &Lanes)| self.alone(settings, lanes, TURNS);
+            let now = if turn % 2 == 0 {
+                let of_before = first(before)?;
+                (of_before, first(after)?)
+            } else {
+                let of_after = first(after)?;
+                (first(before)?, of_after)
+            };
+            both = Some(match both {
+                None => now,
+                Some((before, after)) => (before.join(now.0), after.join(now.1)),
+            });
+        }
+        Ok(both.expect("at least one turn"))
+    }
+
+    /// How many times as many steps per second a change gives, measured in turn, and the last of it.
+    fn try_in_turn(&self, args: &ProfileArgs, before: &Measured, what_if: &WhatIf) -> Result<(f64, Measured), Failure> {
+        let turns = TURNS as u64;
+        let short = |args: &ProfileArgs| ProfileArgs {
+            warmup: Some(warm_up(args).div_ceil(turns)),
+            num_steps: args.num_steps.div_ceil(turns).max(2),
+            ..args.clone()
+        };
+        let (args, changed) = (short(args), short(&what_if.apply(args)));
+        let (mut before_ms, mut after_ms, mut last) = (0.0, 0.0, None);
+        // Before, after, after, before, …: what drifts evenly does not matter.
+        for turn in 0..2 * turns {
+            if matches!(turn % 4, 0 | 3) {
+                before_ms += self.measure(&args, before.lanes.clone())?.profile.period_ms;
+            } else {
+                let after = self.measure(&changed, self.lanes(&changed, before)?)?;
+                after_ms += after.profile.period_ms;
+                last = Some(after);
+            }
+        }
+        Ok((before_ms / after_ms, last.expect("at least one turn")))
     }
 
     /// The verdict with simulated gains, what was asked to be predicted, and the last of it that was tried.
@@ -233,7 +282,7 @@ impl<'a> Bench<'a> {
             }
             return Ok((verdict, Vec::new(), None));
         }
-        let alone = self.alone(&before.settings, &before.lanes)?;
+        let alone = self.alone(&before.settings, &before.lanes, 1)?;
         let spinner = self.bar("profile-simulating", 1);
         let mut recommended = Vec::new();
         for change in std::mem::take(&mut verdict.recommendations) {
@@ -262,9 +311,8 @@ impl<'a> Bench<'a> {
                 eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
             }
             for (prediction, what_if) in &mut tried {
-                let changed = what_if.apply(args);
-                let measured = self.measure(&changed, self.lanes(&changed, before)?)?;
-                prediction.measured = Some(measured.profile.steps_per_s);
+                let (times, measured) = self.try_in_turn(args, before, what_if)?;
+                prediction.measured = Some(times * prediction.now);
                 after = Some(measured);
             }
         }
@@ -285,19 +333,26 @@ impl<'a> Bench<'a> {
         let same_work = after.batch_size == before.settings.batch_size
             && after.cache == before.settings.cache
             && placement == before.lanes.placement;
-        let other;
-        let alone_after = if same_work {
-            alone
+        let (alone_before, alone_after) = if same_work {
+            (alone.clone(), alone.clone())
         } else {
-            other = self.alone(&after, &self.lanes(&changed, before)?)?;
-            &other
+            let lanes = self.lanes(&changed, before)?;
+            let (of_before, of_after) = self.alone_in_turn((&before.settings, &before.lanes), (&after, &lanes))?;
+            let same_steps =
+                after.batch_size == before.settings.batch_size && placement.model == before.lanes.placement.model;
+            if same_steps {
+                let of_after = of_after.with_steps_of(&of_before);
+                (of_before, of_after)
+            } else {
+                (of_before, of_after)
+            }
         };
         let work = after.batch_size as f64 / before.settings.batch_size as f64;
         let (was, will_be) = (before.setup(&before.settings, 1.0), before.setup(&after, work));
         let now = before.profile.steps_per_s;
         // Twice the standard error of the mean: what another such measurement may well say.
         let error = before.profile.variation / (before.profile.steps as f64).sqrt();
-        let predicted = predict(now, error, (alone, &was), (alone_after, &will_be));
+        let predicted = predict(now, error, (&alone_before, &was), (&alone_after, &will_be));
         Ok(Prediction {
             change: what_if.to_string(),
             now,
@@ -421,7 +476,7 @@ impl Measured {
             })
             .collect();
         json!({"verdict": if verdict.healthy { "healthy" } else { "limited" }, "bottleneck": verdict.bottleneck,
-            "findings": verdict.findings, "recommendations": verdict.recommendations, "stages": stages,
+            "findings": verdict.findings, "training": profile.training(), "recommendations": verdict.recommendations, "stages": stages,
             "lanes": {"data_busy": profile.data_busy, "model_busy": profile.model_busy,
                 "placement": self.lanes.placement, "memory": profiled.lanes},
             "starved": profile.starved, "headroom": profiled.headroom, "variation": profile.variation,

@@ -1,0 +1,58 @@
+//! Someone else's model on this pipeline: workers read, decode and make log-mel frames, a stage puts them on the device
+//! ahead of time, and an autoencoder of Burn's own layers learns from them with Burn's own optimiser.
+//!
+//!     cargo run --release -p tandem-train --no-default-features --example own_model
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::tensor::{Device, activation::relu};
+use tandem_data::{Cache, CacheMode, Corpus, CorpusSettings, DemoCorpus};
+use tandem_data::{LoadSettings, Loader, PlanSettings, Tolerance};
+use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
+use tandem_train::{MelStats, prepare};
+
+#[derive(Module, Debug)]
+struct Autoencoder {
+    encode: Linear,
+    decode: Linear,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    DemoCorpus { clips: 64, speakers: 2, seed: 1 }.write(folder.path())?;
+    let corpus = Corpus::open(folder.path(), CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false))?;
+    let (clips, bands) = ((0..corpus.len() as u32).collect(), corpus.settings().mel.n_mels);
+    let plan = PlanSettings { batch_size: 8, seed: 1, static_shapes: false, plain_order: false };
+    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
+    let cache = Cache::new(CacheMode::Ram, corpus.work_folder(), 100_000_000, &corpus.settings().mel);
+    let loader = Loader::new(Arc::new(corpus), clips, settings, cache)?;
+    let stats = MelStats::measure(&loader).ok_or("not one clip can be read")?;
+
+    let device = Device::flex().autodiff();
+    let (encode, decode) = (LinearConfig::new(bands, 16), LinearConfig::new(16, bands));
+    let mut model = Autoencoder { encode: encode.init(&device), decode: decode.init(&device) };
+    let mut optimiser = AdamWConfig::new().init();
+
+    let (context, host) = (Context::default(), Budget::new("host", 64_000_000, Oversize::Alone));
+    let (workers, buffer, depth) = (Knob::fixed("workers", 2), Knob::fixed("buffer", 8), Knob::fixed("depth", 2));
+    let batches = loader.flow(&context, Cursor::START, 20, &workers, &buffer, &host);
+    // A stage of one's own gets the `Batch` itself; this one normalises it and keeps frames, lengths and mask.
+    let on_device = batches.stage("upload", move |batch| Ok(prepare(batch, &stats, 1, 1).upload(None, &device)));
+    for batch in on_device.release(&host).prefetch("ready", &depth) {
+        let batch = batch?;
+        let (mel, mask) = (batch.value.inputs.sound.mel, batch.value.inputs.sound.mask);
+        let again = model.decode.forward(relu(model.encode.forward(mel.clone())));
+        let loss = ((again - mel) * mask.clone()).square().mean_dim(2).sum() / mask.sum();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimiser.step(5e-3, model, gradients);
+        if batch.cursor.batch == 0 {
+            println!("{}: loss {:.4}", batch.cursor, loss.inner().into_scalar::<f32>());
+        }
+    }
+    let waited = context.queues().iter().find(|queue| queue.name == "ready").map_or(0.0, |queue| queue.pop_wait_s);
+    println!("the model waited {waited:.2} s for batches, of {:.2} s in all", context.clock.now().as_secs_f64());
+    Ok(())
+}
