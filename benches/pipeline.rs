@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tandem_device::Cost;
 use tandem_flow::{Clock, Context, Cursor, Flow, Knob, Stop, Trace};
-use tandem_observe::{Outcome, Simulation, simulate};
+use tandem_observe::{Knobs, Outcome, Pressure, Simulation, look, simulate, verdict};
 
 fn main() {
     let rounds: usize = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(3);
@@ -51,13 +51,37 @@ fn main() {
         ("4 workers, depth 50", 4, 50, false),
         ("4 workers, depth 50, trace on", 4, 50, true),
     ] {
-        let (wall, cpu): (Vec<f64>, Vec<f64>) = (0..rounds).map(|_| overhead(workers, depth, trace)).unzip();
+        let watch = if trace { Watch::Trace } else { Watch::Off };
+        let (wall, cpu): (Vec<f64>, Vec<f64>) = (0..rounds).map(|_| overhead(workers, depth, watch)).unzip();
         row(&format!("overhead per batch and stage, empty stages, {name}: wall"), "< 10 µs", &wall, "µs");
         row(&format!("the same, CPU time of all threads, {name}"), "", &cpu, "µs");
+    }
+    // In turn: what a step pays for being watched, as a share of a short step.
+    let in_turn: Vec<[f64; 3]> = (0..5 * rounds)
+        .map(|_| [Watch::Off, Watch::Looks, Watch::Trace].map(|watch| 4.0 * overhead(0, 0, watch).0))
+        .collect();
+    for (name, at, target) in [("monitoring", 1, "<= 0.5 %"), ("tracing", 2, "<= 2 %")] {
+        let added: Vec<f64> = in_turn.iter().map(|times| times[at] - times[0]).collect();
+        row(&format!("a step pays for {name}"), "", &added, "µs");
+        let shares: Vec<f64> = added.iter().map(|micros| 100.0 * micros / 1e6 / SHORT_STEP.as_secs_f64()).collect();
+        row(&format!("{name} / a step of {} ms", SHORT_STEP.as_millis()), target, &shares, "%");
     }
     let idle: Vec<f64> = (0..rounds).map(|_| idle_cpu()).collect();
     row("CPU time of an idle pipeline / wall time", "~ 0", &idle, "%");
 }
+
+const KNOBS: Knobs = Knobs {
+    workers: 4,
+    cores: 2,
+    load_cpu_percent: 100,
+    buffer: 50,
+    device_queue: 2,
+    depth: 2,
+    batch_size: 8,
+    features_on_data: false,
+    cached: true,
+    memory_limit_mb: 512,
+};
 
 fn example() -> Simulation {
     let cost = |text: &str| text.parse().expect("valid");
@@ -74,10 +98,27 @@ fn run(simulation: &Simulation) -> Outcome {
     simulate(simulation, Clock::real(), Stop::new(), |_| {}).outcome
 }
 
+/// How a run is watched.
+#[derive(Clone, Copy, PartialEq)]
+enum Watch {
+    /// Not at all.
+    Off,
+    /// As in training: the last spans are kept, and looked at every ten steps.
+    Looks,
+    /// Every span is kept.
+    Trace,
+}
+
+/// A step that is short for a real model.
+const SHORT_STEP: Duration = Duration::from_millis(20);
+
 /// Microseconds per batch and stage with four empty stages: wall, and CPU of all threads.
-fn overhead(workers: usize, depth: usize, trace: bool) -> (f64, f64) {
+fn overhead(workers: usize, depth: usize, watch: Watch) -> (f64, f64) {
     const BATCHES: u64 = 200_000;
-    let trace = if trace { Trace::with_limit(8 * BATCHES as usize) } else { Trace::off() };
+    let mut trace = if watch == Watch::Trace { Trace::with_limit(8 * BATCHES as usize) } else { Trace::off() };
+    if watch == Watch::Looks {
+        trace.keep_recent(2048);
+    }
     let context = Context::new(Clock::real()).with_trace(trace);
     let depth = Knob::fixed("depth", depth);
     let (start, cpu) = (Instant::now(), cpu_time());
@@ -89,7 +130,16 @@ fn overhead(workers: usize, depth: usize, trace: bool) -> (f64, f64) {
         .stage("transfer", Ok)
         .prefetch("model", &depth)
         .stage("train", Ok);
-    assert_eq!(flow.filter(Result::is_ok).count() as u64, BATCHES);
+    let mut steps = 0;
+    for item in flow {
+        assert!(item.is_ok());
+        steps += 1;
+        if watch == Watch::Looks && steps % 10 == 0 {
+            let (profile, _) = look(&context.trace.recent(), steps).unzip();
+            std::hint::black_box(profile.map(|profile| verdict(&profile, &KNOBS, &Pressure::default())));
+        }
+    }
+    assert_eq!(steps as u64, BATCHES);
     let per = 1e6 / (4.0 * BATCHES as f64);
     (start.elapsed().as_secs_f64() * per, (cpu_time() - cpu) * per)
 }

@@ -179,3 +179,28 @@ fn a_running_run_can_be_looked_at() {
     assert!(stderr(&output).contains(&address) && stderr(&output).contains("another program uses the port"));
     assert!(!work.path("second").exists(), "nothing was begun");
 }
+
+/// SPEC F20, as far as it can be seen without TensorBoard; `scripts/oracles/tensorboard.py` reads such files with it.
+#[test]
+fn a_run_can_be_watched_in_tensorboard() {
+    let work = Workplace::new(40, 1);
+    let board = work.path("board");
+    let more = format!("--batch-size 2 --log-every 5 --tensorboard-log-dir {}", board.display());
+    work.trained("run", &format!("--max-steps 20 {more}"));
+    work.trained("run", &format!("--max-steps 30 {more}"));
+    let files: Vec<_> = fs::read_dir(&board).expect("a folder").flatten().map(|entry| entry.path()).collect();
+    assert_eq!(files.len(), 2, "a run that goes on has a file of its own: {files:?}");
+    for file in files {
+        assert!(file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.out.tfevents.")));
+        let bytes = fs::read(&file).expect("a file");
+        let has = |tag: &str| bytes.windows(tag.len()).any(|window| window == tag.as_bytes());
+        for tag in ["brain.Event:2", "loss/train", "lanes/starved", "settings", "--batch-size"] {
+            assert!(has(tag), "{tag} in {}", file.display());
+        }
+    }
+    // A place that cannot be written is found before anything is begun.
+    let file = work.path("corpus/metadata.csv");
+    let output = work.train("none", &format!("--max-steps 2 --tensorboard-log-dir {}", file.display()));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("metadata.csv"), "{}", stderr(&output));
+}

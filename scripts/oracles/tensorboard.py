@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Reads event files as TensorBoard does and prints them as JSON.
 
-read_events.py FOLDER            what tensorboard's own EventAccumulator reads (restarts purged)
-read_events.py --server FOLDER   what a running TensorBoard answers: the tags of its tabs, the points, sizes of blobs;
+tensorboard.py FOLDER            what tensorboard's own EventAccumulator reads (restarts purged)
+tensorboard.py --server FOLDER   what a running TensorBoard answers: the tags of its tabs, the points, sizes of blobs;
                                  once with its fast reader (the default) and once without
+tensorboard.py --train TANDEM FOLDER  trains on the corpus in FOLDER, kills it, goes on, and compares everything above
+                                 with the run's own log and samples
 Needs python3 with tensorboard, not tensorflow.
 """
 import hashlib
@@ -109,7 +111,50 @@ def serve(folder, fast):
         server.wait()
 
 
-if sys.argv[1] == "--server":
+def train(tandem, folder):
+    """A run that is killed and goes on: what TensorBoard shows is what the run says."""
+    from pathlib import Path
+
+    folder = Path(folder)
+    run, events = folder / "tensorboard-run", folder / "tensorboard-events"
+    command = [tandem, "train", "--train-data", folder / "corpus", "--checkpoint-dir", run, "--model-size", "smoke"]
+    command += ["--batch-size", "4", "--log-every", "5", "--checkpoint-every", "20", "--sample-every", "20"]
+    command += ["--validate-every", "20", "--tensorboard-log-dir", events, "--backend", "cpu", "--json"]
+    child = subprocess.Popen([*command, "--max-steps", "100000"], stdout=subprocess.PIPE, text=True)
+    for line in child.stdout:
+        event = json.loads(line)
+        if event["event"] == "progress" and event["progress"]["step"] >= 35:
+            break
+    child.kill()
+    child.wait()
+    subprocess.run([*command, "--max-steps", "60"], check=True, stdout=subprocess.DEVNULL)
+
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["loss"] for line in log if "loss" in line}
+    mean = lambda last: sum(losses[step] for step in range(last - 4, last + 1)) / 5
+    near = lambda a, b: abs(a - b) <= 1e-5 * max(1.0, abs(b))
+    shown = read(str(events))
+    points = shown["scalars"]["loss/train"]
+    assert [step for step, _ in points] == list(range(5, 61, 5)), points
+    assert all(near(value, mean(step)) for step, value in points), points
+    validations = [[line["step"], line["validation"]] for line in log if "validation" in line]
+    read_back = shown["scalars"]["validation/loss"]
+    assert len(read_back) == len(validations) == 3, (read_back, validations)
+    assert all(a[0] == b[0] and near(a[1], b[1]) for a, b in zip(read_back, validations))
+    for tag, kind, extension in [("sample", "audio", "wav"), ("sample/mel", "images", "png")]:
+        blobs = [[item[0], *item[3:]] for item in shown[kind][tag]]
+        files = [[step, *blob((run / f"samples/step-{step:08}.{extension}").read_bytes())] for step in (20, 40, 60)]
+        assert blobs == files, (tag, blobs, files)
+    assert "--batch-size" in shown["text"]["settings"][0][1]
+    for reader, pages_shown in {fast: serve(str(events), fast) for fast in ("auto", "false")}.items():
+        assert pages_shown["scalars"]["loss/train"][-1][0] == 60, reader
+        assert pages_shown["audio"]["sample"] and pages_shown["images"]["sample/mel"] and pages_shown["text"], reader
+    print(f"{len(shown['scalars'])} curves, sounds, pictures and text are as the run says, after a kill")
+
+
+if sys.argv[1] == "--train":
+    train(sys.argv[2], sys.argv[3])
+elif sys.argv[1] == "--server":
     print(json.dumps({fast: serve(sys.argv[2], fast) for fast in ("auto", "false")}, indent=1))
 else:
     print(json.dumps(read(sys.argv[1]), indent=1))

@@ -33,11 +33,49 @@ impl Interrupt {
     }
 }
 
+/// Whether the terminal may close without ending the program, as under `nohup`: a handler would undo that.
+struct HangUp {
+    ignored: bool,
+}
+
+#[cfg(unix)]
+impl HangUp {
+    fn seen() -> HangUp {
+        // SAFETY: only asks for what is set, and sets it again.
+        let ignored = unsafe {
+            let before = libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            libc::signal(libc::SIGHUP, before);
+            before == libc::SIG_IGN
+        };
+        HangUp { ignored }
+    }
+
+    fn respect(&self) {
+        if self.ignored {
+            // SAFETY: as it was before.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl HangUp {
+    fn seen() -> HangUp {
+        HangUp { ignored: false }
+    }
+
+    fn respect(&self) {
+        let _ = self.ignored;
+    }
+}
+
 /// Catches Ctrl-C from now on.
 pub(crate) fn catch() -> Interrupt {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();
     // An error means that a handler exists already; then that one is in charge.
+    let hang_up = HangUp::seen();
     let _ = ctrlc::set_handler(move || asked.ask());
+    hang_up.respect();
     interrupt
 }

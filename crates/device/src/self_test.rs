@@ -98,7 +98,7 @@ pub fn self_test_apart(program: &std::path::Path, arguments: &[String], patience
                 let text = reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
                 let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
                 return Err(match status.code() {
-                    Some(_) => last.trim().to_owned(),
+                    Some(_) => last.trim().trim_start_matches("error: ").to_owned(),
                     None => format!("the driver crashed ({status})"),
                 });
             }

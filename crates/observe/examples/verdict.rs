@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let knobs = Knobs {
         workers: slow.workers,
         cores: slow.cores,
+        load_cpu_percent: 100,
         buffer: slow.buffer,
         device_queue: slow.device_queue,
         depth: slow.depth,

@@ -42,6 +42,8 @@ pub struct Knobs {
     pub workers: usize,
     /// Cores of the machine.
     pub cores: usize,
+    /// How much of its time loading keeps a core busy, in percent; the rest it waits for a disk or a network.
+    pub load_cpu_percent: usize,
     /// Batches ready on the host.
     pub buffer: usize,
     /// Batches ready on the model's device.
@@ -57,6 +59,16 @@ pub struct Knobs {
     /// Host memory for batches, in MB.
     pub memory_limit_mb: u64,
 }
+
+impl Knobs {
+    /// Batches that can be loaded at once before the cores are the limit.
+    fn most_workers(&self) -> usize {
+        (100 * self.cores.max(1)).div_ceil(self.load_cpu_percent.clamp(100 / MOST_PER_CORE, 100))
+    }
+}
+
+/// Workers for each core that are worth a try, however little they do.
+const MOST_PER_CORE: usize = 16;
 
 /// What sets the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,7 +262,7 @@ pub fn verdict(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Verdict
 
 /// Milliseconds from one batch to the next that a stage could keep up by itself.
 fn pace(profile: &Profile, knobs: &Knobs, stage: &str) -> f64 {
-    let width = if stage == "load" { knobs.workers.clamp(1, knobs.cores.max(1)) } else { 1 };
+    let width = if stage == "load" { knobs.workers.clamp(1, knobs.most_workers()) } else { 1 };
     profile.stage(stage).mean_ms / width as f64
 }
 
@@ -314,8 +326,9 @@ fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> 
     let all_of_it = profile.period_ms / step.max(f64::MIN_POSITIVE);
     match bottleneck {
         Bottleneck::Load => {
-            let needed = ((1.1 * load / step.max(f64::MIN_POSITIVE)).ceil() as usize).clamp(1, knobs.cores.max(1));
-            let (workers, cores) = (knobs.workers, knobs.cores);
+            let most = knobs.most_workers();
+            let needed = ((1.1 * load / step.max(f64::MIN_POSITIVE)).ceil() as usize).clamp(1, most);
+            let workers = knobs.workers;
             if needed > workers {
                 let reason = Reason::SlowLoad { load_ms: load, step_ms: step };
                 let gain = gain("load", load / needed as f64);
@@ -324,7 +337,7 @@ fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> 
             if !knobs.cached {
                 add("--cache", "off".to_owned(), "ram".to_owned(), gain("load", 0.0), Reason::Decoding);
             }
-            if workers >= cores {
+            if workers >= most {
                 let (now, to) = (knobs.batch_size.to_string(), (2 * knobs.batch_size).to_string());
                 add("--batch-size", now, to, 1.0, Reason::NoMoreCores);
             }

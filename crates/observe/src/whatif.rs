@@ -72,6 +72,11 @@ impl Alone {
         std::array::from_fn(|stage| 1e3 * mean(stage) / self.batches.len() as f64)
     }
 
+    /// How much of its time loading keeps a core busy, in percent.
+    pub fn load_cpu_percent(&self) -> usize {
+        (100.0 * self.threads[0]).round().clamp(1.0, 100.0) as usize
+    }
+
     /// What batch `number` takes in a stage; after the last one they begin again.
     pub(crate) fn time(&self, number: u64, stage: usize) -> Duration {
         self.batches[(number % self.batches.len() as u64) as usize][stage]

@@ -26,6 +26,7 @@ fn knobs(simulation: &Simulation) -> Knobs {
     Knobs {
         workers: simulation.workers,
         cores: simulation.cores,
+        load_cpu_percent: 100,
         buffer: simulation.buffer,
         device_queue: simulation.depth,
         depth: 2,

@@ -143,6 +143,7 @@ fn knobs(around: &Surroundings<'_>) -> Knobs {
     Knobs {
         workers: feed.workers(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
+        load_cpu_percent: 100,
         buffer: feed.buffer(),
         device_queue: settings.device_queue,
         depth: settings.depth,

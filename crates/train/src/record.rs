@@ -99,8 +99,7 @@ impl RunRecord {
             looks,
             log,
             lanes: json(run.lanes_path()).and_then(|lanes| serde_json::from_value(lanes).ok()).unwrap_or_default(),
-            // That of an earlier start does not tell about this one.
-            report: if running { None } else { json(path.join("report.json")) },
+            report: json(run.report_path()),
             running,
             damaged,
         })

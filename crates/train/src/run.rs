@@ -74,6 +74,11 @@ impl RunFolder {
         self.path.join("log.jsonl")
     }
 
+    /// Its final report.
+    pub fn report_path(&self) -> PathBuf {
+        self.path.join("report.json")
+    }
+
     /// Looks at the last steps.
     pub fn monitor_path(&self) -> PathBuf {
         self.path.join("monitor.jsonl")
@@ -138,7 +143,7 @@ impl RunFolder {
 
     /// Writes the final report.
     pub fn write_report(&self, report: &impl Serialize) -> io::Result<()> {
-        write_atomically(&self.path.join("report.json"), &serde_json::to_vec_pretty(report)?)
+        write_atomically(&self.report_path(), &serde_json::to_vec_pretty(report)?)
     }
 }
 

@@ -197,6 +197,8 @@ impl Trainer {
         self.run.create().map_err(io(self.run.path().to_owned()))?;
         let lock = self.run.lock().map_err(io(self.run.path().join("lock")))?;
         let Some(_lock) = lock else { return Err(TrainError::Locked(self.run.path().to_owned())) };
+        // That of an earlier start does not tell about this one.
+        let _ = std::fs::remove_file(self.run.report_path());
         let checkpoints = self.run.checkpoints();
         checkpoints.sweep();
         // What came after the start, or is of the same step and another history, is not part of this run any more.
@@ -441,7 +443,8 @@ impl Trainer {
             queues: context.queues(),
             left_out: feed.left_out(),
         };
-        self.run.write_report(&report).map_err(io(self.run.path().join("report.json")))?;
+        // What went wrong first is what is told.
+        failure = failure.or(self.run.write_report(&report).err().map(io(self.run.report_path())));
         *reported = true;
         match (failure, saved) {
             (Some(failure), _) => Err(failure),

@@ -283,6 +283,10 @@ impl<'a> Bench<'a> {
             return Ok((verdict, Vec::new(), None));
         }
         let alone = self.alone(&before.settings, &before.lanes, 1)?;
+        // Now it is known whether loading works or waits.
+        let knobs = Knobs { load_cpu_percent: alone.load_cpu_percent(), ..before.knobs };
+        verdict = tandem_observe::verdict(&before.profile, &knobs, &before.profiled.pressure);
+        report::localise(&mut verdict, self.messages);
         let spinner = self.bar("profile-simulating", 1);
         let mut recommended = Vec::new();
         for change in std::mem::take(&mut verdict.recommendations) {
@@ -375,6 +379,7 @@ fn knobs(settings: &TrainSettings, placement: &Placement) -> Knobs {
     Knobs {
         workers: settings.workers,
         cores: cores(),
+        load_cpu_percent: 100,
         buffer: settings.buffer,
         device_queue: settings.device_queue,
         depth: settings.depth,

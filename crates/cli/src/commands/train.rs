@@ -52,10 +52,6 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     if run.has_run() && run.lock().is_ok_and(|lock| lock.is_none()) {
         return Err(Failure::usage(messages.with("train-locked", &[("path", &run.path().display())])));
     }
-    if args.reset_training && run.has_run() {
-        let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
-        eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
-    }
     let trace = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
     let mut listeners = Listeners::default();
     if let Some(address) = args.metrics {
@@ -68,13 +64,24 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let saved = start.as_ref().map(|start| &start.checkpoint.state.settings);
     let was_half = saved.is_some_and(|saved| saved.mixed_precision);
     let half = half_precision(args.mixed_precision || was_half, args.lanes.allow_fallback, &mut lanes, messages)?;
-    run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
     let mut settings = choose(args, &data, &read, saved, &lanes.placement, &mut chooser);
     settings.mixed_precision = half;
     let asked = (args.mixed_precision || was_half).then_some(true);
     chooser.note("--mixed-precision", asked, half, "FALLBACK: no 16-bit floats");
     limit_memory(args, saved, &lanes.placement, &mut settings, &mut chooser, messages)?;
+    let choices = chooser.choices;
+    if let Some(folder) = &args.tensorboard_log_dir {
+        let step = start.as_ref().map(|start| start.checkpoint.state.step);
+        let board = Board::open(folder, step, &choices).map_err(|error| cannot_write(folder, &error, messages))?;
+        listeners.board = Some(board);
+    }
+    // Everything that was given is good: now a folder may be made, or moved out of the way.
+    if args.reset_training && run.has_run() {
+        let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
+        eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
+    }
+    run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let (mut injection, mut lane_fault) = (Injection::default(), None);
     for trouble in &args.inject {
         match trouble {
@@ -85,12 +92,6 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
                 injection.leak = injection.leak.or(fault.leak);
             }
         }
-    }
-    let choices = chooser.choices;
-    if let Some(folder) = &args.tensorboard_log_dir {
-        let step = start.as_ref().map(|start| start.checkpoint.state.step);
-        let board = Board::open(folder, step, &choices).map_err(|error| cannot_write(folder, &error, messages))?;
-        listeners.board = Some(board);
     }
     let replaced = replaced(&choices, messages);
     let dashboard = args.tui;
