@@ -57,7 +57,10 @@ impl SharedCores {
         // average between one and two threads is one for a part of the time, and two for the rest.
         let gang = threads.ceil();
         let together = (threads - 1.0) / (gang - 1.0);
-        let slowest = ((gang + others - 0.01) / self.count).ceil().max(1.0);
+        // Others that work now and then are in the way now and then.
+        let beside = |others: f64| ((gang + others) / self.count).ceil().max(1.0);
+        let (some, often) = (others.max(0.0).floor(), others.max(0.0).fract());
+        let slowest = (1.0 - often) * beside(some) + often * beside(some + 1.0);
         1.0 / (together * slowest + (1.0 - together) * alone)
     }
 }
@@ -84,8 +87,7 @@ mod tests {
         for thread in threads {
             let _ = thread.join(None);
         }
-        let ends = ends.lock().expect("whole").clone();
-        ends
+        std::mem::take(&mut *ends.lock().expect("whole"))
     }
 
     /// Within the slices after which shares are reckoned anew.
@@ -101,6 +103,8 @@ mod tests {
         near(ends(2, &[(100, 1.0), (100, 1.0), (100, 1.0)]), &[150.0; 3]);
         // A step on both cores beside one worker: its threads wait for the one that shares a core, then it is alone again.
         near(ends(2, &[(100, 2.0), (50, 1.0)]), &[137.5, 75.0]);
+        // A worker that waits for its disk most of the time is hardly in the way.
+        near(ends(2, &[(100, 2.0), (1000, 0.02)]), &[102.0, 1002.0]);
         // On more cores than that nobody waits.
         near(ends(3, &[(100, 2.0), (50, 1.0)]), &[100.0, 50.0]);
         // A GPU's step does not mind.

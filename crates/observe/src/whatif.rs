@@ -24,7 +24,7 @@ const SLICES: u32 = 40;
 pub struct Alone {
     batches: Vec<[Duration; 4]>,
     /// Cores that each of [`STAGES`] keeps busy.
-    pub(crate) threads: [f64; 4],
+    pub threads: [f64; 4],
 }
 
 impl Alone {

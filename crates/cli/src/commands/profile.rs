@@ -8,8 +8,8 @@ use tandem_data::DemoCorpus;
 use tandem_device::memory::MB as MIB;
 use tandem_device::{Backend, FeaturesOn, Inventory, Lanes, Placement};
 use tandem_observe::{
-    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, Setup, Side, Verdict, predict, queue_lines,
-    step_times, stretches, verdict,
+    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, STAGES, Setup, Side, Verdict, predict,
+    queue_lines, step_times, stretches, verdict,
 };
 use tandem_train::{
     CachePlace, Data, LaneFault, Profiled, TrainError, TrainSettings, device_queue, measure_alone, profile_steps,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
             .map_err(|error| Failure::new(FAILED, format!("the trace was not written: {error}")))?;
         eprintln!("{}", messages.with("sim-trace-written", &[("path", &path.display())]));
     }
-    let (verdict, predictions, after) = bench.predict(args, &before)?;
+    let Predictions { verdict, alone, predictions, after } = bench.predict(args, &before)?;
     let healthy = verdict.healthy;
     let sides = match &after {
         None => vec![before.side(&messages.get("side-now"), verdict, messages)],
@@ -83,7 +83,11 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
     if let Some(output) = html {
         report::write_html(&document, output, messages)?;
     }
-    print(&if args.json { format!("{}\n", before.json(&document)) } else { text(&document, messages) })?;
+    print(&if args.json {
+        format!("{}\n", before.json(&document, alone.as_ref()))
+    } else {
+        text(&document, messages)
+    })?;
     if args.assert_healthy && !healthy {
         let stage = document.sides[0].verdict.bottleneck;
         return Err(Failure::new(FAILED, messages.with("profile-not-healthy", &[("stage", &stage)])));
@@ -130,6 +134,16 @@ fn settings(args: &ProfileArgs, placement: &Placement, clips: usize) -> TrainSet
         data_limit: placement.data.memory_bytes.filter(|_| placement.data.physical.is_some()),
         ..TrainSettings::default()
     }
+}
+
+/// What is said about the future.
+struct Predictions {
+    /// With simulated gains.
+    verdict: Verdict,
+    alone: Option<Alone>,
+    predictions: Vec<Prediction>,
+    /// The last change that was tried.
+    after: Option<Measured>,
 }
 
 /// What measuring needs: the data, the devices, and the user.
@@ -269,18 +283,14 @@ impl<'a> Bench<'a> {
     }
 
     /// The verdict with simulated gains, what was asked to be predicted, and the last of it that was tried.
-    fn predict(
-        &self,
-        args: &ProfileArgs,
-        before: &Measured,
-    ) -> Result<(Verdict, Vec<Prediction>, Option<Measured>), Failure> {
+    fn predict(&self, args: &ProfileArgs, before: &Measured) -> Result<Predictions, Failure> {
         let mut verdict = before.verdict.clone();
         report::localise(&mut verdict, self.messages);
         if args.what_if.is_empty() && verdict.recommendations.is_empty() {
             if args.verify {
                 eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
             }
-            return Ok((verdict, Vec::new(), None));
+            return Ok(Predictions { verdict, alone: None, predictions: Vec::new(), after: None });
         }
         let alone = self.alone(&before.settings, &before.lanes, 1)?;
         // Now it is known whether loading works or waits.
@@ -320,7 +330,8 @@ impl<'a> Bench<'a> {
                 after = Some(measured);
             }
         }
-        Ok((verdict, tried.into_iter().map(|(prediction, _)| prediction).collect(), after))
+        let predictions = tried.into_iter().map(|(prediction, _)| prediction).collect();
+        Ok(Predictions { verdict, alone: Some(alone), predictions, after })
     }
 
     fn predict_one(
@@ -464,7 +475,7 @@ impl Measured {
     }
 
     /// See docs/reference/profile-json.md.
-    fn json(&self, document: &Document) -> Value {
+    fn json(&self, document: &Document, alone: Option<&Alone>) -> Value {
         let Measured { profile, profiled, .. } = self;
         let verdict = &document.sides[0].verdict;
         let stages: Map<String, Value> = (profile.stages.iter())
@@ -473,6 +484,13 @@ impl Measured {
                 (stage.name.clone(), figures)
             })
             .collect();
+        let alone = alone.map(|alone| {
+            let figures = alone.mean_ms().into_iter().zip(alone.threads);
+            let stages = STAGES.iter().zip(figures);
+            stages
+                .map(|(stage, (ms, cores))| ((*stage).to_owned(), json!({"mean_ms": ms, "cores": cores})))
+                .collect::<Map<_, _>>()
+        });
         let predictions: Vec<Value> = (document.predictions.iter())
             .map(|one| {
                 json!({"change": one.change, "now": one.now, "predicted": one.predicted, "low": one.low,
@@ -488,7 +506,7 @@ impl Measured {
             "varies_with": profile.varies_with, "steps": profile.steps, "warm_up": profile.warm_up,
             "period_ms": profile.period_ms, "steps_per_s": profile.steps_per_s, "replay_ms": profiled.replay_ms,
             "cpu_percent": profiled.cpu_percent, "parameters": profiled.parameters, "queues": profiled.queues,
-            "predictions": predictions, "knobs": self.knobs, "simulated": self.is_simulated()})
+            "predictions": predictions, "alone": alone, "knobs": self.knobs, "simulated": self.is_simulated()})
     }
 }
 
