@@ -232,7 +232,7 @@ pub(crate) struct TrainArgs {
     /// Write losses, figures, samples and spectrograms for TensorBoard
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) tensorboard_log_dir: Option<PathBuf>,
-    /// Serve figures for Prometheus: [HOST:]PORT; without a host only this machine can read them
+    /// Serve figures for Prometheus on a port (9100) or an address (0.0.0.0:9100); a port alone only for this machine
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, help_heading = "Output")]
     pub(crate) metrics: Option<SocketAddr>,
     /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:hang@BATCH (or error, panic, oom, slowSECONDS)
