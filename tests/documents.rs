@@ -64,3 +64,37 @@ fn links_between_documents_lead_somewhere() {
         }
     }
 }
+
+/// The levels of the headings of a page, and its blocks of code.
+fn skeleton(page: &Path) -> (Vec<usize>, Vec<String>) {
+    let text = fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    let (mut levels, mut blocks, mut block) = (Vec::new(), Vec::new(), None::<String>);
+    for line in text.lines() {
+        match (&mut block, line.starts_with("```")) {
+            (None, true) => block = Some(String::new()),
+            (Some(_), true) => blocks.extend(block.take()),
+            (Some(block), false) => *block += &format!("{line}\n"),
+            (None, false) if line.starts_with('#') => levels.push(line.chars().take_while(|c| *c == '#').count()),
+            (None, false) => {}
+        }
+    }
+    assert!(block.is_none(), "{}: a block of code is not closed", page.display());
+    (levels, blocks)
+}
+
+/// Persian pages have the headings and the blocks of code of the English ones.
+#[test]
+fn persian_pages_mirror_the_english_ones() {
+    let mut pages = 0;
+    for folder in ["guide", "concepts"] {
+        for entry in fs::read_dir(root().join("docs").join(folder)).expect("a folder").flatten() {
+            let english = skeleton(&entry.path());
+            let persian = skeleton(&root().join("docs/fa").join(folder).join(entry.file_name()));
+            let name = entry.file_name().to_string_lossy().into_owned();
+            assert_eq!(english.0, persian.0, "headings of {folder}/{name}");
+            assert_eq!(english.1, persian.1, "code of {folder}/{name}");
+            pages += 1;
+        }
+    }
+    assert!(pages >= 10, "{pages}");
+}

@@ -68,7 +68,7 @@ fn the_best_recommendation_is_verified() {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stdout(&output).contains("limited by: preprocess"), "{}", stdout(&output));
     assert!(stderr(&output).contains("not healthy: limited by preprocess"), "{}", stderr(&output));
-    let output = run(&format!("{slow} --what-if features-on=data --verify --json"));
+    let output = run(&format!("{slow} --what-if depth=1 --verify --json"));
     let json = last_json(&output);
     assert_eq!((&json["verdict"], &json["bottleneck"]), (&"limited".into(), &"preprocess".into()), "{json}");
     assert!(json["headroom"].as_f64().expect("a number") > 0.3, "{json}");

@@ -1,5 +1,6 @@
 //! What Tandem promises its users: one module per promise, run on the real program.
 
+mod config;
 mod corpus;
 mod data;
 mod documents;

@@ -459,3 +459,12 @@ tui-messages = messages
 tui-no-loss = no loss yet
 tui-keys = stop, save; again: at once
 tui-stopping = stopping; again: at once
+
+config-note = note: {$note}
+config-good = {$path} is good: {$count} setting(s)
+config-exists = `{$path}` is there already; --force overwrites it
+config-written = `{$path}` was written; take the # away from what you want to set
+config-earlier = in the earlier system `{$key}`; here: {$became}
+config-no-key = there is no key `{$key}`
+config-near = did you mean `{$key}`?
+config-hint-init = `tandem config init` prints all keys

@@ -459,3 +459,12 @@ tui-messages = پیام‌ها
 tui-no-loss = هنوز زیانی نیست
 tui-keys = توقف و ذخیره؛ بار دوم: فوری
 tui-stopping = در حال توقف؛ بار دوم: فوری
+
+config-note = توجه: {$note}
+config-good = {$path} درست است: {$count} تنظیم
+config-exists = `{$path}` از پیش هست؛ ⁨--force⁩ آن را بازنویسی می‌کند
+config-written = `{$path}` نوشته شد؛ از جلوی آنچه می‌خواهید تنظیم کنید ⁨#⁩ را بردارید
+config-earlier = در سامانهٔ پیشین `{$key}`؛ اینجا: {$became}
+config-no-key = کلیدی به نام `{$key}` نیست
+config-near = منظورتان `{$key}` بود؟
+config-hint-init = ⁨tandem config init⁩ همهٔ کلیدها را چاپ می‌کند

@@ -1,5 +1,6 @@
 //! What was typed. Each command turns its arguments into what is valid.
 
+mod config;
 mod lanes;
 mod profile;
 mod report;
@@ -14,6 +15,7 @@ use tandem_text::Language;
 
 use crate::messages::Lang;
 
+pub(crate) use config::*;
 pub(crate) use lanes::*;
 pub(crate) use profile::*;
 pub(crate) use report::*;
@@ -30,6 +32,7 @@ pub(crate) use train::*;
   tandem advise --train-data my-voice              one GPU or two, and why
   tandem profile --train-data my-voice             what limits it, and what to change
   tandem report runs/my-voice                      what a run did with its time
+  tandem config init config.yaml                   a file with every setting
   tandem doctor my-voice                           what is wrong with a corpus
   tandem prepare my-voice                          index and features, once
   tandem load my-voice --epochs 2                  how fast it loads
@@ -71,6 +74,12 @@ pub(crate) enum Command {
     Prepare(PrepareArgs),
     /// Drive only the loader: how many clips per second, and where the time goes
     Load(LoadArgs),
+    /// Write, check and explain the file of settings
+    Config(ConfigArgs),
+    /// Print a script that completes commands and flags in a shell
+    Completions(CompletionsArgs),
+    /// Write man pages
+    Man(ManArgs),
     /// Run the real pipeline on simulated lanes: see what overlap, workers and depths do, without a GPU
     Simulate(SimulateArgs),
 }

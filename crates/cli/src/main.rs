@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod failure;
 mod interrupt;
 mod lanes;
@@ -10,12 +11,14 @@ mod messages;
 mod settings;
 mod ui;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::args::{Args, Command};
+use crate::config::Given;
 use crate::failure::Failure;
 use crate::messages::Messages;
 
@@ -28,7 +31,13 @@ fn main() -> ExitCode {
     // Mesa's layer that reorders GPUs for desktops looks for a window system and complains that there is none.
     // SAFETY: no other thread is running yet.
     unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
-    let args = Args::parse();
+    let args = match parse(std::env::args_os().collect()) {
+        Ok(args) => args,
+        Err(failure) => {
+            eprintln!("{}", failure.render(&Messages::for_user(None), std::io::stderr().is_terminal()));
+            return ExitCode::from(failure.code);
+        }
+    };
     let messages = Messages::for_user(args.lang);
     let json = args.command.streams_json();
     match run(args, &messages) {
@@ -42,6 +51,25 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// What was typed, after what `--config` says.
+fn parse(typed: Vec<OsString>) -> Result<Args, Failure> {
+    let (all, file) = config::expand(typed.clone()).map_err(|error| commands::config::wrong(&error))?;
+    let matches = config::command().try_get_matches_from(all).unwrap_or_else(|error| {
+        if let Some(file) = file.as_ref().filter(|_| error.use_stderr()) {
+            eprintln!("{}:", file.path.display());
+        }
+        error.exit()
+    });
+    let mut args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    for note in file.iter().flat_map(|file| &file.notes) {
+        eprintln!("{}", Messages::for_user(args.lang).with("config-note", &[("note", note)]));
+    }
+    if let Command::Train(train) = &mut args.command {
+        train.given = Given::new(&typed, file.as_ref(), matches.subcommand_matches("train"));
+    }
+    Ok(args)
 }
 
 fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
@@ -58,6 +86,9 @@ fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
         Command::Doctor(args) => commands::doctor::run(args, messages),
         Command::Prepare(args) => commands::prepare::run(args, messages),
         Command::Load(args) => commands::load::run(args, messages),
+        Command::Config(args) => commands::config::run(&args, messages),
+        Command::Completions(args) => commands::config::completions(&args),
+        Command::Man(args) => commands::config::man(&args, messages),
         Command::Simulate(args) => commands::simulate::run(args, messages),
     }
 }

@@ -62,6 +62,9 @@ pub(crate) struct ProfileArgs {
     /// Try what is predicted (--what-if, else the best recommendation), and show both figures
     #[arg(long, help_heading = "What if")]
     pub(crate) verify: bool,
+    /// Read settings from a file of `tandem train`; what is typed wins
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub(crate) config: Option<PathBuf>,
     /// Steps that count
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     pub(crate) num_steps: u64,

@@ -9,6 +9,7 @@ use tandem_model::Size;
 use tandem_train::{Injection, LaneFault};
 
 use super::{CacheKind, LaneArgs, ReadArgs, TextLanguage};
+use crate::config::Given;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
@@ -88,6 +89,7 @@ Examples:
   tandem train --train-data my-voice --data-gpu 0 --model-gpu 1         (one GPU prepares, the other trains)
   tandem train --train-data my-voice --data-gpu cpu --model-gpu 1       (this GPU alone)
   tandem train --train-data my-voice --data-gpu 0 --model-gpu 1 --enable-memory-isolation --model-gpu-memory 16384
+  tandem train --config config.yaml --print-config
   tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
 pub(crate) struct TrainArgs {
     /// Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/
@@ -99,6 +101,15 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) read: ReadArgs,
 
+    /// Read settings from a file (see `tandem config init`); what is typed wins
+    #[arg(long, value_name = "FILE", help_heading = "Run")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print every setting, its value and where it comes from, and end
+    #[arg(long, help_heading = "Run")]
+    pub(crate) print_config: bool,
+    /// Where values were given: by flag or in a file.
+    #[arg(skip)]
+    pub(crate) given: Given,
     /// Folder of the run; without it, runs/NAME of --train-data
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub(crate) checkpoint_dir: Option<PathBuf>,
@@ -190,7 +201,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Pipeline")]
     pub(crate) pipeline_depth: Option<u64>,
     /// Host memory that all batches together may take, in MB [default: 512]
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "Pipeline")]
+    #[arg(long, value_name = "MB", value_parser = parse_decimal_megabytes, help_heading = "Pipeline")]
     pub(crate) memory_limit: Option<u64>,
     /// Pad batches to a few shapes that never change
     #[arg(long, overrides_with = "disable_static_shapes", help_heading = "Pipeline")]
@@ -335,6 +346,18 @@ fn parse_temperature(text: &str) -> Result<f64, String> {
     if (0.0..=2.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 2".to_owned()) }
 }
 
+/// `512`, `512MB` or `8GB`, in MB as they are written on the package.
+pub(super) fn parse_decimal_megabytes(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.trim().strip_suffix("GB") {
+        Some(number) => (number, 1000),
+        None => (text.trim().strip_suffix("MB").unwrap_or(text.trim()), 1),
+    };
+    let megabytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    megabytes
+        .filter(|&megabytes| (1..=1_000_000_000).contains(&megabytes))
+        .ok_or_else(|| "write a number of MB that is not 0, or for example 8GB".to_owned())
+}
+
 /// `8192`, `8192MB` or `8GB`, in MB.
 fn parse_megabytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -349,8 +372,12 @@ fn parse_megabytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a number of MB, or for example 8GB".to_owned())
 }
 
+/// `2`, `2s`, `1500ms` or `5m`, in seconds.
 fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
+    let read = |(unit, factor): (&str, f64)| Some(text.trim().strip_suffix(unit)?.trim().parse::<f64>().ok()? * factor);
+    let seconds =
+        units.into_iter().find_map(read).ok_or_else(|| "not a number of seconds, such as 2 or 2s".to_owned())?;
     if (0.0..=1e6).contains(&seconds) {
         Ok(seconds)
     } else {

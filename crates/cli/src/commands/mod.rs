@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod advise;
+pub(crate) mod config;
 pub(crate) mod corpus;
 pub(crate) mod demo;
 pub(crate) mod devices;

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         validation = validation.or(state.data.validation_folder.as_ref().map(PathBuf::from));
     }
     let data = open_data(&args.train_data, validation.as_deref(), read.clone(), &interrupt, messages)?;
-    if !args.json {
+    if !args.json && !args.print_config {
         print(&corpus::describe(&data.corpus, messages))?;
     }
     if run.has_run() && run.lock().is_ok_and(|lock| lock.is_none()) {
@@ -70,7 +70,14 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let asked = (args.mixed_precision || was_half).then_some(true);
     chooser.note("--mixed-precision", asked, half, "FALLBACK: no 16-bit floats");
     limit_memory(args, saved, &lanes.placement, &mut settings, &mut chooser, messages)?;
-    let choices = chooser.choices;
+    let mut choices = chooser.choices;
+    for choice in choices.iter_mut().filter(|choice| choice.why == "flag") {
+        // It may have come from a file.
+        choice.why = args.given.origin(&choice.name).unwrap_or("flag").to_owned();
+    }
+    if args.print_config {
+        return print(&args.given.print(&choices));
+    }
     if let Some(folder) = &args.tensorboard_log_dir {
         let step = start.as_ref().map(|start| start.checkpoint.state.step);
         let board = Board::open(folder, step, &choices).map_err(|error| cannot_write(folder, &error, messages))?;
