@@ -19,6 +19,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+# This file's own folder comes first there, and its name would hide TensorBoard's.
+sys.path.pop(0)
+
 
 def number(value):
     return value if isinstance(value, str) or math.isfinite(value) else str(value)
