@@ -3,9 +3,11 @@
 mod config;
 mod corpus;
 mod data;
+mod devices;
 mod documents;
 mod lanes;
 mod licences;
+mod memory;
 mod profile;
 mod report;
 mod simulate;

@@ -8,12 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Workplace, last_json, run, stderr, stdout, tandem};
-
-/// The events of a run.
-fn events(text: &str) -> Vec<Value> {
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
+use crate::support::{Workplace, events, last_json, run, stderr, stdout, tandem};
 
 fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["event"] == name).collect()
@@ -29,7 +24,7 @@ fn a_run_names_what_limits_it_when_that_changes() {
          --buffer-size 2 --prefetch-buffer-size 1",
     );
     assert!(output.status.success(), "{}", stderr(&output));
-    let events = events(&stdout(&output));
+    let events = events(&output);
     let limits = named(&events, "limit");
     assert_eq!(limits.len(), 1, "told once: {limits:?}");
     assert_eq!(limits[0]["bottleneck"], "preprocess", "{limits:?}");

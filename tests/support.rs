@@ -1,5 +1,6 @@
 //! Running the program as a user does.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -150,4 +151,38 @@ impl SoftwareGpus {
         command.env("VK_ICD_FILENAMES", all.join(":")).env_remove("VK_DRIVER_FILES");
         Some(command)
     }
+}
+
+/// The lines of JSON that a run printed.
+pub(crate) fn events(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
+}
+
+pub(crate) fn position(events: &[Value], name: &str) -> usize {
+    events.iter().position(|event| event["event"] == name).unwrap_or_else(|| panic!("no event {name}: {events:?}"))
+}
+
+/// What the manifest says about the last start.
+pub(crate) fn manifest(work: &Workplace, name: &str) -> Value {
+    let text = fs::read_to_string(work.path(name).join("manifest.json")).expect("a manifest");
+    let manifest: Value = serde_json::from_str(&text).expect("JSON");
+    manifest["starts"].as_array().expect("starts").last().expect("one").clone()
+}
+
+/// What it says about devices.
+pub(crate) fn facts(work: &Workplace, name: &str) -> Value {
+    manifest(work, name)["facts"].clone()
+}
+
+/// For each stage: the spans (start, end, thread) of a trace, in microseconds.
+pub(crate) fn spans(path: &Path) -> BTreeMap<String, Vec<(f64, f64, u64)>> {
+    let trace: Value = serde_json::from_str(&fs::read_to_string(path).expect("a trace")).expect("JSON");
+    let mut all: BTreeMap<String, Vec<(f64, f64, u64)>> = BTreeMap::new();
+    for event in trace["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X") {
+        let (start, length) = (event["ts"].as_f64().expect("ts"), event["dur"].as_f64().expect("dur"));
+        // Times of waiting have none.
+        let Some(stage) = event["args"]["stage"].as_str().map(str::to_owned) else { continue };
+        all.entry(stage).or_default().push((start, start + length, event["tid"].as_u64().expect("a thread")));
+    }
+    all
 }

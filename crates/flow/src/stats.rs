@@ -113,6 +113,15 @@ pub struct Summary {
     pub p99: f64,
 }
 
+impl Summary {
+    /// Of these values.
+    pub fn of(values: &[f64]) -> Summary {
+        let mut series = Series::default();
+        values.iter().for_each(|&value| series.add(value));
+        series.summary()
+    }
+}
+
 /// What one stage did. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageStats {

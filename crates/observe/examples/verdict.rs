@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use tandem_flow::{Clock, Stop};
-use tandem_observe::{Alone, Knobs, Pressure, Profile, Setup, Simulation, predict, simulate, verdict};
+use tandem_observe::{Alone, Knobs, Pressure, Profile, Simulation, predict, simulate, verdict};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // load, preprocess, transfer, train: two workers give a batch every 90 ms to a model that takes 60.
@@ -41,11 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Predictions are made from what batches take with nothing beside them, so from a run in line.
     let in_line = simulate(&slow.clone().serial(), Clock::virtual_time(), Stop::new(), |_| {});
     let alone = Alone::new(&in_line.trace.spans(), 2).ok_or("no batches")?;
-    let Simulation { workers, cores, buffer, depth, device_queue, batch_bytes, memory_limit, .. } = slow;
-    let before = Setup { workers, cores, buffer, depth, device_queue, batch_bytes, memory_limit };
     for workers in [1, 3, 4] {
-        let after = Setup { workers, ..before };
-        let rate = predict(profile.steps_per_s, 0.02, (&alone, &before), (&alone, &after));
+        let after = Simulation { workers, ..slow.clone() };
+        let rate = predict(profile.steps_per_s, 0.02, (&alone, &slow), (&alone, &after));
         println!("{workers} workers: {:.1} steps/s ({:.1} to {:.1})", rate.steps_per_s, rate.low, rate.high);
     }
     Ok(())

@@ -36,7 +36,7 @@ pub use lanes::{Interval, busy, overlapped_steps, strip, union};
 pub use metrics::{Metrics, exposition};
 pub use monitor::{MemoryUse, Notice, Notices, QueueFill, Snapshot, WINDOW, headroom, look};
 pub use pictures::{Curve, alignment_png, curves_svg, spectrogram_png};
-pub use profile::{GAPS, Profile, Spread, StageProfile, last_steps, step_times};
+pub use profile::{GAPS, Profile, StageProfile, last_steps, step_times};
 pub use report::{Document, Line, Prediction, Side, Stretch, queue_lines, stretches};
 pub use simulate::{Outcome, Run, STAGES, Simulation, StageReport, simulate};
 pub use tensorboard::EventFile;
@@ -44,4 +44,4 @@ pub use trace::write_chrome_trace;
 pub use verdict::{
     Bottleneck, Finding, Knobs, Pressure, Reason, Recommendation, Training, Verdict, thresholds, verdict,
 };
-pub use whatif::{Alone, Predicted, Setup, predict, rate};
+pub use whatif::{Alone, Predicted, predict, rate};

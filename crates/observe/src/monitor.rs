@@ -1,9 +1,9 @@
 //! One look at a run while it goes on: its last hundred steps, and true totals (SPEC R1, R3).
 
 use serde::{Deserialize, Serialize};
-use tandem_flow::Span;
+use tandem_flow::{Span, Summary};
 
-use crate::profile::{Profile, Spread, last_steps, step_times};
+use crate::profile::{Profile, last_steps, step_times};
 use crate::verdict::{Bottleneck, Finding, Recommendation, Verdict, thresholds};
 
 /// Steps that a look goes back.
@@ -75,7 +75,7 @@ pub struct Snapshot {
     /// What the stages did.
     pub profile: Profile,
     /// Milliseconds of a step, with its wait.
-    pub step_ms: Spread,
+    pub step_ms: Summary,
     /// The last of them, oldest first.
     pub recent_ms: Vec<f64>,
     /// What limits the run.

@@ -153,38 +153,6 @@ pub fn last_steps(spans: &[Span], most: usize) -> Vec<Span> {
     spans.iter().filter(|span| kept.contains(&span.cursor)).cloned().collect()
 }
 
-/// Figures of a series (SPEC R1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// Mean.
-    pub mean: f64,
-    /// Standard deviation.
-    pub std: f64,
-    /// Smallest.
-    pub min: f64,
-    /// Largest.
-    pub max: f64,
-    /// Half of the values are not above it.
-    pub p50: f64,
-    /// 95 % of the values are not above it.
-    pub p95: f64,
-    /// 99 % of the values are not above it.
-    pub p99: f64,
-}
-
-impl Spread {
-    /// Of these values; zeros for none.
-    pub fn of(values: &[f64]) -> Spread {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Spread::default() };
-        // The nearest-rank percentile: a value that really occurred.
-        let at = |share: f64| sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
-        let (mean, std) = mean_and_deviation(values);
-        Spread { mean, std, min, max, p50: at(0.50), p95: at(0.95), p99: at(0.99) }
-    }
-}
-
 fn ms(duration: Duration) -> f64 {
     1e3 * duration.as_secs_f64()
 }

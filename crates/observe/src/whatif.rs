@@ -96,25 +96,6 @@ impl Alone {
     }
 }
 
-/// How a pipeline is set up, as far as a simulation knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    /// Batches loaded at once; zero: in line.
-    pub workers: usize,
-    /// Cores of the machine.
-    pub cores: usize,
-    /// Batches ready on the host.
-    pub buffer: usize,
-    /// Batches ready for the transfer; zero: in line.
-    pub depth: usize,
-    /// Batches ready on the model's device.
-    pub device_queue: usize,
-    /// Bytes of a batch.
-    pub batch_bytes: usize,
-    /// Bytes that all batches may take.
-    pub memory_limit: usize,
-}
-
 /// What a setup would give, in steps per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Predicted {
@@ -129,7 +110,7 @@ pub struct Predicted {
 /// What `after` would give where `before` was measured to give `measured` steps per second, with this relative error.
 ///
 /// Only the ratio of two simulations counts: what both get wrong in the same way does not matter.
-pub fn predict(measured: f64, error: f64, before: (&Alone, &Setup), after: (&Alone, &Setup)) -> Predicted {
+pub fn predict(measured: f64, error: f64, before: (&Alone, &Simulation), after: (&Alone, &Simulation)) -> Predicted {
     let ratio = |before_alone: &Alone, after_alone: &Alone| {
         rate(after_alone, after.1) / rate(before_alone, before.1).max(f64::MIN_POSITIVE)
     };
@@ -141,21 +122,14 @@ pub fn predict(measured: f64, error: f64, before: (&Alone, &Setup), after: (&Alo
     Predicted { steps_per_s, low: low * (1.0 - 2.0 * error).max(0.0), high: high * (1.0 + 2.0 * error) }
 }
 
-/// Steps per second of a simulation.
-pub fn rate(alone: &Alone, setup: &Setup) -> f64 {
+/// Steps per second of a simulated setup in which batches take what they took.
+pub fn rate(alone: &Alone, setup: &Simulation) -> f64 {
     let simulation = Simulation {
         measured: Some(alone.clone()),
         steps: (STEPS.0 + STEPS.1) as u64,
-        workers: setup.workers,
         max_workers: setup.workers,
-        cores: setup.cores,
-        buffer: setup.buffer,
-        depth: setup.depth,
-        device_queue: setup.device_queue,
-        batch_bytes: setup.batch_bytes,
-        memory_limit: setup.memory_limit,
         stall_timeout: Duration::from_secs(3600),
-        ..Simulation::default()
+        ..setup.clone()
     };
     let run = simulate(&simulation, Clock::virtual_time(), Stop::new(), |_| {});
     Profile::new(&run.trace.spans(), STEPS.0).map_or(0.0, |profile| profile.steps_per_s)
@@ -169,17 +143,27 @@ mod tests {
         Alone { batches: vec![ms.map(Duration::from_millis); 3], threads }
     }
 
-    const SETUP: Setup =
-        Setup { workers: 1, cores: 4, buffer: 8, depth: 1, device_queue: 2, batch_bytes: 1, memory_limit: 1 << 20 };
+    fn setup() -> Simulation {
+        Simulation {
+            workers: 1,
+            cores: 4,
+            buffer: 8,
+            depth: 1,
+            device_queue: 2,
+            batch_bytes: 1,
+            memory_limit: 1 << 20,
+            ..Simulation::default()
+        }
+    }
 
     #[test]
     fn a_gpu_waits_for_its_slowest_stage_and_more_workers_help() {
         let times = alone([200, 10, 10, 100], [1.0, 1.0, 1.0, 0.0]);
         let near = |rate: f64, wanted: f64| assert!((rate / wanted - 1.0).abs() < 0.02, "{rate} {wanted}");
-        near(rate(&times, &SETUP), 5.0);
-        near(rate(&times, &Setup { workers: 2, ..SETUP }), 10.0);
-        near(rate(&times, &Setup { workers: 0, buffer: 0, depth: 0, device_queue: 0, ..SETUP }), 1.0 / 0.32);
-        let predicted = predict(4.5, 0.01, (&times, &SETUP), (&times, &Setup { workers: 2, ..SETUP }));
+        near(rate(&times, &setup()), 5.0);
+        near(rate(&times, &Simulation { workers: 2, ..setup() }), 10.0);
+        near(rate(&times, &Simulation { workers: 0, buffer: 0, depth: 0, device_queue: 0, ..setup() }), 1.0 / 0.32);
+        let predicted = predict(4.5, 0.01, (&times, &setup()), (&times, &Simulation { workers: 2, ..setup() }));
         near(predicted.steps_per_s, 9.0);
         assert!(predicted.low < 9.0 && predicted.high > 9.0 && predicted.high < 9.5, "{predicted:?}");
     }
@@ -188,7 +172,7 @@ mod tests {
     fn on_shared_cores_loading_slows_the_steps_down() {
         // A step on both cores and 60 ms of loading, which take 90 ms beside it; meanwhile the step does 45 of its 100 ms.
         let times = alone([60, 0, 0, 100], [1.0, 1.0, 1.0, 2.0]);
-        let rate = rate(&times, &Setup { workers: 1, cores: 2, ..SETUP });
+        let rate = rate(&times, &Simulation { workers: 1, cores: 2, ..setup() });
         assert!((rate * 0.145 - 1.0).abs() < 0.05, "{rate}");
     }
 
@@ -196,7 +180,7 @@ mod tests {
     fn memory_for_one_batch_lets_only_the_model_overlap() {
         // On the host a batch needs memory until it is copied.
         let times = alone([50, 10, 10, 50], [1.0, 1.0, 1.0, 0.0]);
-        let rate = rate(&times, &Setup { memory_limit: 1, ..SETUP });
+        let rate = rate(&times, &Simulation { memory_limit: 1, ..setup() });
         assert!((rate * 0.070 - 1.0).abs() < 0.05, "{rate}");
     }
 }

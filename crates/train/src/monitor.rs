@@ -5,11 +5,11 @@ use std::time::Instant;
 use serde_json::json;
 use tandem_device::memory::{Lane, LaneMemory};
 use tandem_device::probes::CpuMeter;
-use tandem_device::{Backend, FeaturesOn, Placement};
-use tandem_flow::Context;
+use tandem_device::{Backend, Placement};
+use tandem_flow::{Context, Summary};
 use tandem_model::Losses;
 use tandem_observe::{
-    Knobs, MemoryUse, Notice, Notices, Pressure, QueueFill, Snapshot, Spread, headroom, look, stretches, verdict,
+    Knobs, MemoryUse, Notice, Notices, Pressure, QueueFill, Snapshot, headroom, look, stretches, verdict,
 };
 
 use crate::checkpoint::write_atomically;
@@ -17,7 +17,7 @@ use crate::events::Progress;
 use crate::feed::Feed;
 use crate::memory;
 use crate::run::{Log, RunFolder};
-use crate::settings::{CachePlace, TrainSettings};
+use crate::settings::TrainSettings;
 
 /// Spans that a look goes back: a hundred steps, and what their batches took before.
 pub(crate) const SPANS: usize = 2048;
@@ -80,7 +80,10 @@ impl Monitor {
         let Some((profile, recent_ms)) = look(&spans, around.done as usize) else { return Vec::new() };
         let queues = context.queues();
         let pressure = Pressure::new(&queues, around.feed.memory_share());
-        let verdict = verdict(&profile, &knobs(around), &pressure);
+        // As tuning has them now.
+        let (workers, buffer) = (around.feed.workers(), around.feed.buffer());
+        let knobs = Knobs { workers, buffer, ..around.settings.knobs(around.placement) };
+        let verdict = verdict(&profile, &knobs, &pressure);
         let headroom = headroom(&profile);
         let notices = self.notices.hear(progress.step, &profile, &verdict, headroom);
         let seconds = self.started.elapsed().as_secs_f64();
@@ -103,7 +106,7 @@ impl Monitor {
             total_clips: self.clips,
             total_audio_s: around.audio_seconds,
             total_s: around.seconds_before + seconds,
-            step_ms: Spread::of(&recent_ms),
+            step_ms: Summary::of(&recent_ms),
             recent_ms: recent_ms.iter().map(rounded).collect(),
             profile,
             verdict,
@@ -135,22 +138,6 @@ impl Monitor {
         // What cannot be written here, the log of the losses will complain about.
         let _ = log.add(&[json!(last)]);
         let _ = write_atomically(&self.run.lanes_path(), json!(lanes).to_string().as_bytes());
-    }
-}
-
-fn knobs(around: &Surroundings<'_>) -> Knobs {
-    let Surroundings { settings, feed, placement, .. } = around;
-    Knobs {
-        workers: feed.workers(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        load_cpu_percent: 100,
-        buffer: feed.buffer(),
-        device_queue: settings.device_queue,
-        depth: settings.depth,
-        batch_size: settings.batch_size,
-        features_on_data: placement.features == FeaturesOn::Data,
-        cached: settings.cache != CachePlace::Off,
-        memory_limit_mb: settings.memory_limit as u64 / 1_000_000,
     }
 }
 

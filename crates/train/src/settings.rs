@@ -1,7 +1,9 @@
 //! How a run is set up.
 
 use serde::{Deserialize, Serialize};
+use tandem_device::{FeaturesOn, Placement};
 use tandem_model::Size;
+use tandem_observe::Knobs;
 
 use crate::optimiser::AdamWSettings;
 use crate::schedule::{LearningRate, OptimizationLevel};
@@ -176,6 +178,22 @@ impl Default for TrainSettings {
 }
 
 impl TrainSettings {
+    /// What a verdict looks at.
+    pub fn knobs(&self, placement: &Placement) -> Knobs {
+        Knobs {
+            workers: self.workers,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            load_cpu_percent: 100,
+            buffer: self.buffer,
+            device_queue: self.device_queue,
+            depth: self.depth,
+            batch_size: self.batch_size,
+            features_on_data: placement.features == FeaturesOn::Data,
+            cached: self.cache != CachePlace::Off,
+            memory_limit_mb: self.memory_limit as u64 / 1_000_000,
+        }
+    }
+
     /// What differs among the settings that decide what is learned; one line each.
     pub fn differences(&self, other: &TrainSettings) -> Vec<String> {
         let mut lines = Vec::new();

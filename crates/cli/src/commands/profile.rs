@@ -6,9 +6,9 @@ use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use tandem_data::DemoCorpus;
 use tandem_device::memory::MB as MIB;
-use tandem_device::{Backend, FeaturesOn, Inventory, Lanes, Placement};
+use tandem_device::{Backend, Inventory, Lanes, Placement};
 use tandem_observe::{
-    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, STAGES, Setup, Side, Verdict, predict,
+    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, STAGES, Side, Simulation, Verdict, predict,
     queue_lines, step_times, stretches, verdict,
 };
 use tandem_train::{
@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
         let spans = profiled.trace.spans();
         let profile = Profile::new(&spans, warm_up(args) as usize)
             .ok_or_else(|| Failure::new(FAILED, self.messages.get("profile-too-few")))?;
-        let knobs = knobs(&settings, &lanes.placement);
+        let knobs = settings.knobs(&lanes.placement);
         let verdict = verdict(&profile, &knobs, &profiled.pressure);
         let step_ms = step_times(&spans, profile.warm_up);
         Ok(Measured { settings, lanes, profiled, profile, knobs, verdict, step_ms })
@@ -386,21 +386,6 @@ fn resolve(args: &ProfileArgs, inventory: &Inventory, messages: &Messages) -> Re
         .map_err(|error| lanes::failure(&error, inventory, messages))
 }
 
-fn knobs(settings: &TrainSettings, placement: &Placement) -> Knobs {
-    Knobs {
-        workers: settings.workers,
-        cores: cores(),
-        load_cpu_percent: 100,
-        buffer: settings.buffer,
-        device_queue: settings.device_queue,
-        depth: settings.depth,
-        batch_size: settings.batch_size,
-        features_on_data: placement.features == FeaturesOn::Data,
-        cached: settings.cache != CachePlace::Off,
-        memory_limit_mb: settings.memory_limit as u64 / MB,
-    }
-}
-
 /// One setup that was measured.
 struct Measured {
     settings: TrainSettings,
@@ -414,8 +399,8 @@ struct Measured {
 
 impl Measured {
     /// These settings for a simulation, with batches of `work` times the size.
-    fn setup(&self, settings: &TrainSettings, work: f64) -> Setup {
-        Setup {
+    fn setup(&self, settings: &TrainSettings, work: f64) -> Simulation {
+        Simulation {
             workers: settings.workers,
             cores: cores(),
             buffer: settings.buffer,
@@ -423,6 +408,7 @@ impl Measured {
             device_queue: settings.device_queue,
             batch_bytes: (self.profiled.batch_bytes as f64 * work) as usize,
             memory_limit: settings.memory_limit,
+            ..Simulation::default()
         }
     }
 

@@ -6,7 +6,7 @@ use ratatui::backend::TestBackend;
 use super::parts::{History, columns, cut_text, duration, memory, meters, number, pad, stack};
 use super::terminal::Wish;
 use super::*;
-use tandem_observe::{MemoryUse, Profile, QueueFill, Reason, Recommendation, Spread, StageProfile, Verdict};
+use tandem_observe::{MemoryUse, Profile, QueueFill, Reason, Recommendation, StageProfile, Verdict};
 
 const EN: &str = include_str!("../../../messages/en.ftl");
 const FA: &str = include_str!("../../../messages/fa.ftl");
@@ -72,7 +72,7 @@ fn normal() -> Snapshot {
             variation: 0.04,
             varies_with: None,
         },
-        step_ms: Spread::default(),
+        step_ms: tandem_flow::Summary::default(),
         recent_ms: vec![1.0; 5],
         verdict: Verdict {
             healthy: false,
