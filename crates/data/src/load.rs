@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tandem_audio::{Decoder, LogMel, Resampler, SettingsError};
@@ -81,6 +81,8 @@ pub struct Loader {
     form: Form,
     recycler: Recycler,
     counters: Counters,
+    /// How much longer reading a batch takes, on purpose.
+    delay: OnceLock<Duration>,
     /// Tells the loaders of one process apart, so that a thread never uses another's tables.
     number: u64,
 }
@@ -129,6 +131,7 @@ impl Loader {
             form,
             recycler: Recycler::default(),
             counters: Counters::default(),
+            delay: OnceLock::new(),
             number: LOADERS.fetch_add(1, Ordering::Relaxed),
         }))
     }
@@ -202,14 +205,26 @@ impl Loader {
         budget: &Budget,
     ) -> Flow<Batch> {
         let (planner, sizer, loader, counter) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let clock = context.clock.clone();
         Flow::source(context, "plan", start, epochs, move |epoch| planner.plan(epoch))
             .lease(budget, move |batch| sizer.batch_bytes(batch))
-            .par_stage("load", workers, move |batch| Ok(loader.load(&batch)))
+            .par_stage("load", workers, move |batch| {
+                if let Some(delay) = loader.delay.get() {
+                    clock.sleep(*delay);
+                }
+                Ok(loader.load(&batch))
+            })
             // Bad clips are counted in the order of the batches, so that a run ends at the same place however many
             // workers it has.
             .stage("count", move |batch| counter.count(batch))
             .tolerate(|_, _| true, |_| {})
             .prefetch("host", buffer)
+    }
+
+    /// From now on every batch of a flow takes this much longer to read, as from a slow disk: for tests, and to see what
+    /// such a disk would do. Only the first call counts.
+    pub fn slow_down(&self, delay: Duration) {
+        self.delay.get_or_init(|| delay);
     }
 
     /// Makes one batch. Bad clips are left out.

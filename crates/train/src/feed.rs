@@ -16,13 +16,14 @@ use std::sync::Arc;
 use tandem_data::{
     Cache, CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, Tolerance, split,
 };
-use tandem_device::{FaultKind, FeaturesOn, Lanes};
+use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize};
 use tandem_model::weights::{HostTensor, Tensors};
 use tandem_model::{Device, REFERENCE_FRAMES};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::checkpoint::DataIdentity;
+use crate::fault::LaneFault;
 use crate::features::{MelStats, Prepared, Ready, prepare};
 use crate::lane::{DataLane, Gauge};
 use crate::settings::{CachePlace, TrainSettings};
@@ -206,9 +207,6 @@ pub(crate) const DATA_LANE: &str = "data lane";
 /// What the model lane's memory is called.
 pub(crate) const MODEL_LANE: &str = "model lane";
 
-/// A fault on purpose in the data lane, at this batch of the run.
-pub type LaneFault = (FaultKind, u64);
-
 /// Makes the batches of a run.
 pub struct Feed {
     loader: Arc<Loader>,
@@ -276,8 +274,11 @@ impl Feed {
         })
     }
 
-    /// Makes the data lane fail, for tests.
+    /// Makes the data lane slow or fail on purpose.
     pub fn fail(&mut self, fault: Option<LaneFault>) {
+        if let Some(delay) = fault.and_then(LaneFault::disk_delay) {
+            self.loader.slow_down(delay);
+        }
         self.fault = fault;
     }
 
@@ -293,7 +294,9 @@ impl Feed {
                 sizer.as_ref().map_or(0, |lane| lane.batch_bytes(batch.rows, batch.frames, reference))
             })
             .stage("preprocess", move |batch| {
-                misbehave(fault, batch.cursor, &surroundings)?;
+                if let Some(fault) = fault {
+                    fault.strike(batch.cursor, &surroundings)?;
+                }
                 let mut prepared = prepare(batch, &stats, seed, group);
                 let sound = match &lane {
                     None => None,
@@ -399,28 +402,6 @@ impl Feed {
         most: usize,
     ) -> Result<Vec<Prepared>, String> {
         validation_batches(data, settings, &self.stats, self.group, reference, most)
-    }
-}
-
-fn misbehave(fault: Option<LaneFault>, cursor: Cursor, context: &Context) -> Result<(), Fault> {
-    // Who is slow stays slow; everything else happens once.
-    let strikes = |&(kind, batch): &LaneFault| match kind {
-        FaultKind::Slow(_) => cursor >= Cursor { epoch: 0, batch },
-        _ => cursor == Cursor { epoch: 0, batch },
-    };
-    let Some((kind, _)) = fault.filter(strikes) else { return Ok(()) };
-    match kind {
-        FaultKind::Error => Err(Fault::new("the data lane failed (on purpose)").fatal()),
-        FaultKind::OutOfMemory => Err(Fault::new("the data lane is out of memory (on purpose)").fatal()),
-        FaultKind::Panic => panic!("the data lane panicked (on purpose)"),
-        FaultKind::Hang => {
-            context.stop.wait(&context.clock);
-            Err(Fault::new("the data lane hung (on purpose)").fatal())
-        }
-        FaultKind::Slow(seconds) => {
-            context.clock.sleep(std::time::Duration::from_secs_f64(seconds));
-            Ok(())
-        }
     }
 }
 

@@ -12,8 +12,9 @@ use tandem_model::{Inputs, weights};
 use tandem_observe::{Alone, Pressure};
 
 use crate::events::TrainError;
+use crate::fault::LaneFault;
 use crate::features::Ready;
-use crate::feed::{Data, Feed, LaneFault};
+use crate::feed::{Data, Feed};
 use crate::guard::guards;
 use crate::measure::{GoOn, Stand};
 use crate::memory;
@@ -48,7 +49,20 @@ pub struct Profiled {
     pub headroom: f64,
 }
 
-/// What is needed to profile a setup.
+/// A setup to be measured.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    /// What is trained on.
+    pub data: &'a Data,
+    /// How.
+    pub settings: TrainSettings,
+    /// Where.
+    pub lanes: &'a Lanes,
+    /// What goes wrong on purpose.
+    pub fault: Option<LaneFault>,
+}
+
+/// The parts of a setup, ready to run.
 struct Bench {
     stand: Stand,
     feed: Feed,
@@ -58,19 +72,13 @@ struct Bench {
 
 impl Bench {
     /// For about so many steps. None when `go_on` says so.
-    fn new(
-        data: &Data,
-        settings: &TrainSettings,
-        lanes: &Lanes,
-        steps: usize,
-        fault: Option<LaneFault>,
-        go_on: GoOn<'_>,
-    ) -> Result<Option<Bench>, TrainError> {
+    fn new(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result<Option<Bench>, TrainError> {
+        let Setup { data, settings, lanes, fault } = setup;
         let cached = settings.cache != CachePlace::Off;
-        let data = if cached { some_of(data, steps * settings.batch_size) } else { data.clone() };
+        let data = if cached { some_of(data, steps * settings.batch_size) } else { (*data).clone() };
         let stand = Stand::new(&data, settings)?;
         let mut feed = stand.feed(&data, lanes)?;
-        feed.fail(fault);
+        feed.fail(*fault);
         let mut start = Cursor::START;
         if cached {
             start = Cursor { epoch: 1, batch: 0 };
@@ -97,17 +105,11 @@ fn some_of(data: &Data, most: usize) -> Data {
     Data { clips: data.clips.iter().copied().step_by(every).collect(), ..data.clone() }
 }
 
-/// Runs `steps` steps of the real pipeline, with a fault on purpose if one is given. With a cache, those of an epoch after
-/// the first. None when `go_on`, which is asked after each batch and step, says so.
-pub fn profile_steps(
-    data: &Data,
-    settings: &TrainSettings,
-    lanes: &Lanes,
-    steps: usize,
-    fault: Option<LaneFault>,
-    go_on: GoOn<'_>,
-) -> Result<Option<Profiled>, TrainError> {
-    let Some(bench) = Bench::new(data, settings, lanes, steps, fault, &mut *go_on)? else { return Ok(None) };
+/// Runs `steps` steps of the real pipeline. With a cache, those of an epoch after the first. None when `go_on`, which is
+/// asked after each batch and step, says so.
+pub fn profile_steps(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result<Option<Profiled>, TrainError> {
+    let Some(bench) = Bench::new(setup, steps, &mut *go_on)? else { return Ok(None) };
+    let lanes = setup.lanes;
     let Bench { stand, feed, .. } = &bench;
     let mut context = Context::default();
     context.trace = Trace::with_limit(16 * (steps + 64));
@@ -172,23 +174,17 @@ pub fn profile_steps(
 }
 
 /// What `batches` batches take in each stage with nothing beside them, for predictions. None when `go_on` says so.
-pub fn measure_alone(
-    data: &Data,
-    settings: &TrainSettings,
-    lanes: &Lanes,
-    batches: usize,
-    fault: Option<LaneFault>,
-    go_on: GoOn<'_>,
-) -> Result<Option<Alone>, TrainError> {
+pub fn measure_alone(setup: &Setup<'_>, batches: usize, go_on: GoOn<'_>) -> Result<Option<Alone>, TrainError> {
     /// Batches that do not count.
     const WARM_UP: usize = 2;
     // Everything in line.
-    let settings = TrainSettings { workers: 0, buffer: 0, depth: 1, device_queue: 0, ..settings.clone() };
+    let settings = TrainSettings { workers: 0, buffer: 0, depth: 1, device_queue: 0, ..setup.settings.clone() };
+    let in_line = Setup { settings, ..setup.clone() };
     let steps = batches + WARM_UP;
-    let Some(bench) = Bench::new(data, &settings, lanes, steps, fault, &mut *go_on)? else { return Ok(None) };
+    let Some(bench) = Bench::new(&in_line, steps, &mut *go_on)? else { return Ok(None) };
     let mut context = Context::default();
     context.trace = Trace::with_processor_time(16 * (steps + 64), memory::processor_time);
-    let trainer = Mutex::new(Learner::new(&bench.stand.config, &bench.stand.settings, &lanes.model));
+    let trainer = Mutex::new(Learner::new(&bench.stand.config, &bench.stand.settings, &setup.lanes.model));
     let flow = bench.flow(&context).stage("train", move |ready: Ready| {
         step_to_the_end(&trainer, ready);
         Ok(())

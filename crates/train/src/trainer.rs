@@ -16,8 +16,9 @@ use tandem_observe::spectrogram_png;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State, write_atomically};
 use crate::events::{Ending, Event, Report, TrainError};
+use crate::fault::LaneFault;
 use crate::features::{MelStats, Prepared, Ready};
-use crate::feed::{Budgets, DATA_LANE, Data, Feed, LaneFault, MODEL_LANE};
+use crate::feed::{Budgets, DATA_LANE, Data, Feed, MODEL_LANE};
 use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::monitor::{Monitor, SPANS, Surroundings};

@@ -80,7 +80,7 @@ pub(crate) struct ProfileArgs {
     /// Write the report with plots as one HTML file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Make the data lane go wrong, for tests: data:slowSECONDS@BATCH, …
+    /// Make the data lane go wrong, for tests: load:slowSECONDS@0 (a slow disk), data:slowSECONDS@BATCH, …
     #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_trouble)]
     pub(crate) inject: Option<Trouble>,
     /// Print one JSON object instead of the report (see docs/reference/profile-json.md)

@@ -395,14 +395,14 @@ pub(crate) enum Trouble {
 }
 
 pub(super) fn parse_trouble(text: &str) -> Result<Trouble, String> {
-    match text.parse::<FaultPlan>() {
-        Ok(plan) if plan.stage == "data" => Ok(Trouble::Data((plan.kind, plan.at))),
-        _ => parse_injection(text).map(Trouble::Step),
+    match text.parse::<FaultPlan>().ok().as_ref().and_then(LaneFault::of) {
+        Some(fault) => Ok(Trouble::Data(fault)),
+        None => parse_injection(text).map(Trouble::Step),
     }
 }
 
 fn parse_injection(text: &str) -> Result<Injection, String> {
-    let wrong = || "nan@STEP, oom@STEP:CLIPS, leak@BYTES or data:KIND@BATCH".to_owned();
+    let wrong = || "nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:KIND@BATCH or load:slowSECONDS@0".to_owned();
     let (kind, rest) = text.split_once('@').ok_or_else(wrong)?;
     match (kind, rest.split_once(':')) {
         ("nan", None) => Ok(Injection { nan_at: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),

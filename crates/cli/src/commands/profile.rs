@@ -12,7 +12,7 @@ use tandem_observe::{
     queue_lines, step_times, stretches, verdict,
 };
 use tandem_train::{
-    CachePlace, Data, LaneFault, Profiled, TrainError, TrainSettings, device_queue, measure_alone, profile_steps,
+    CachePlace, Data, LaneFault, Profiled, Setup, TrainError, TrainSettings, device_queue, measure_alone, profile_steps,
 };
 
 use crate::args::{CacheKind, ProfileArgs, Trouble, WhatIf};
@@ -32,7 +32,8 @@ const SYNTHETIC_CLIPS: usize = 120;
 const WARM_UP: u64 = 10;
 /// Steps that the picture of the lanes shows.
 const PICTURED: usize = 12;
-/// Clips that are measured one batch after the other, for predictions, and batches of them at least.
+/// Clips that are measured one batch after the other, for predictions, and batches of them at least; more than the steps
+/// of the profile only if those are very few.
 const ALONE: (usize, usize) = (256, 16);
 /// How often a setup and another are measured in turn.
 const TURNS: usize = 4;
@@ -153,6 +154,7 @@ struct Bench<'a> {
     interrupt: Interrupt,
     messages: &'a Messages,
     quiet: bool,
+    steps: usize,
     fault: Option<LaneFault>,
 }
 
@@ -177,7 +179,7 @@ impl<'a> Bench<'a> {
             Trouble::Data(fault) => Some(*fault),
             Trouble::Step(_) => None,
         });
-        Ok(Bench { data, inventory, interrupt, messages, quiet, fault })
+        Ok(Bench { data, inventory, interrupt, messages, quiet, steps: args.num_steps as usize, fault })
     }
 
     /// The devices for changed arguments; those that are open already are trusted.
@@ -203,12 +205,16 @@ impl<'a> Bench<'a> {
         result.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("advise-stopped")))
     }
 
+    fn setup<'s>(&'s self, settings: &TrainSettings, lanes: &'s Lanes) -> Setup<'s> {
+        Setup { data: &self.data, settings: settings.clone(), lanes, fault: self.fault }
+    }
+
     /// Some steps of the real pipeline with these arguments.
     fn measure(&self, args: &ProfileArgs, lanes: Lanes) -> Result<Measured, Failure> {
         let settings = settings(args, &lanes.placement, self.data.clips.len());
         let steps = (warm_up(args) + args.num_steps) as usize;
         let bar = self.bar("profile-running", steps);
-        let profiled = profile_steps(&self.data, &settings, &lanes, steps, self.fault, &mut || {
+        let profiled = profile_steps(&self.setup(&settings, &lanes), steps, &mut || {
             bar.inc(1);
             self.interrupt.stop.reason().is_none()
         });
@@ -225,9 +231,9 @@ impl<'a> Bench<'a> {
 
     /// What batches take alone, as many clips of them as `share` of what there should be.
     fn alone(&self, settings: &TrainSettings, lanes: &Lanes, share: usize) -> Result<Alone, Failure> {
-        let batches = ALONE.0.div_ceil(settings.batch_size).max(ALONE.1).div_ceil(share);
+        let batches = ALONE.0.div_ceil(settings.batch_size).min(self.steps).max(ALONE.1).div_ceil(share);
         let bar = self.bar("profile-alone", batches);
-        let alone = measure_alone(&self.data, settings, lanes, batches, self.fault, &mut || {
+        let alone = measure_alone(&self.setup(settings, lanes), batches, &mut || {
             bar.inc(1);
             self.interrupt.stop.reason().is_none()
         });
