@@ -443,9 +443,7 @@ impl Workspace {
             None => {
                 // Each takes a transform's memory; a corpus of many rates makes them anew now and then.
                 self.resamplers.truncate(3);
-                let resampler =
-                    Resampler::new(from, to).ok_or(ClipFault::Audio(tandem_audio::AudioError::Rate(from)))?;
-                self.resamplers.push(resampler);
+                self.resamplers.push(Resampler::new(from, to)?);
                 self.resamplers.len() - 1
             }
         };
