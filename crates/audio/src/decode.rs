@@ -34,20 +34,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Its duration.
+    /// Its duration in seconds.
     pub fn seconds(&self) -> f64 {
         self.samples as f64 / f64::from(self.rate)
-    }
-
-    /// How many samples it has after resampling to `rate`.
-    pub fn samples_at(&self, rate: u32) -> u64 {
-        if rate == self.rate { self.samples } else { (self.samples * u64::from(rate)).div_ceil(u64::from(self.rate)) }
     }
 }
 
 /// What a file really is, whatever its name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Container {
+pub(crate) enum Container {
     /// RIFF WAVE.
     Wav,
     /// FLAC.
@@ -60,7 +55,7 @@ pub enum Container {
 
 impl Container {
     /// From the first bytes.
-    pub fn of(bytes: &[u8]) -> Option<Container> {
+    pub(crate) fn of(bytes: &[u8]) -> Option<Container> {
         match bytes {
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Container::Wav),
             [b'f', b'L', b'a', b'C', ..] => Some(Container::Flac),
@@ -125,6 +120,7 @@ pub enum AudioError {
 
 /// What makes samples unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SampleFault {
     /// NaN or infinite, first at this sample.
     NotFinite(usize),
@@ -182,7 +178,11 @@ fn open(path: &Path) -> Result<(File, u64), AudioError> {
     }
 }
 
-/// A clip's shape. WAV, FLAC and most OGG and MP3 files say it in their headers; what does not is decoded.
+/// A clip's shape. WAV and most FLAC files say it in their headers; what does not is decoded.
+///
+/// # Errors
+///
+/// [`AudioError`] if it is no audio file, or one that is damaged as far as its header tells.
 pub fn probe(path: &Path) -> Result<Shape, AudioError> {
     let (mut file, len) = open(path)?;
     let mut head = vec![0; HEADER_BYTES.min(len as usize)];
@@ -233,7 +233,11 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Appends the mono samples of a file to `out`, at the file's own rate.
+    /// Appends the mono samples of a file to `out`, at the file's own rate. What it is, its content says, not its name.
+    ///
+    /// # Errors
+    ///
+    /// [`AudioError`] if it is no audio file, or a damaged one; `out` may have got some samples by then.
     pub fn decode(&mut self, path: &Path, out: &mut Vec<f32>) -> Result<Shape, AudioError> {
         let (mut file, len) = open(path)?;
         self.bytes.clear();

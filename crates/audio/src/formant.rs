@@ -15,12 +15,12 @@ pub struct FormantVoice {
     pub formant_scale: f64,
     /// Noise in the voice, 0 to 1.
     pub breath: f64,
-    /// 1 is normal, 2 is twice as fast.
+    /// 1 is normal, 2 is twice as fast; must be above 0.
     pub speed: f64,
 }
 
 /// A sound and when it was made.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedSound {
     /// The letter.
     pub symbol: char,
@@ -118,13 +118,18 @@ const STEP: usize = 32;
 const GLIDE: f64 = 0.025;
 
 /// Says a text, one sound for each of its letters; `random` gives numbers from 0 to 1 and decides lengths, pitch and
-/// noise.
+/// noise. Returns the samples and when each letter is said.
+///
+/// # Panics
+///
+/// If the voice's speed is not above 0: it would never end.
 pub fn speak(
     text: &str,
     voice: &FormantVoice,
     sample_rate: u32,
     mut random: impl FnMut() -> f64,
 ) -> (Vec<f32>, Vec<TimedSound>) {
+    assert!(voice.speed > 0.0, "a speed of {} never ends", voice.speed);
     let rate = f64::from(sample_rate);
     let mut timing = Vec::new();
     let mut at = 0usize;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
-use crate::mel::{LogMel, MelSettings, SettingsError, hann_window, mel_filters};
+use crate::mel::{MelSettings, SettingsError, hann_window, mel_filters};
 
 /// How much of the last change is added again at each step (Perraudin et al. 2013); librosa's value.
 const MOMENTUM: f32 = 0.99;
@@ -24,8 +24,12 @@ pub struct GriffinLim {
 
 impl GriffinLim {
     /// For spectrograms made with these settings.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if they contradict themselves.
     pub fn new(settings: &MelSettings) -> Result<GriffinLim, SettingsError> {
-        LogMel::new(settings)?; // checks them
+        settings.check()?;
         let mut planner = RealFftPlanner::new();
         Ok(GriffinLim {
             settings: settings.clone(),
@@ -36,13 +40,18 @@ impl GriffinLim {
         })
     }
 
-    /// Samples for a log-mel of `n_mels` rows of `frames` values; 32 to 64 iterations are usual.
+    /// Samples for a log-mel of `n_mels` rows of `frames` values, `(frames - 1) * hop_length` of them; 32 to 64 iterations
+    /// are usual.
+    ///
+    /// # Panics
+    ///
+    /// If `log_mel` has fewer values than that.
     pub fn invert(&self, log_mel: &[f32], frames: usize, iterations: usize) -> Vec<f32> {
-        let bins = self.settings.n_fft / 2 + 1;
+        let (bins, n_mels, values) = (self.settings.n_fft / 2 + 1, self.settings.n_mels, log_mel.len());
+        assert!(values >= n_mels * frames, "{values} values are no {n_mels} rows of {frames} frames");
         let mut magnitude = vec![0.0; frames * bins];
         for (frame, row) in magnitude.chunks_exact_mut(bins).enumerate() {
-            let mel: Vec<f32> =
-                (0..self.settings.n_mels).map(|m| log_mel[m * frames + frame].min(30.0).exp()).collect();
+            let mel: Vec<f32> = (0..n_mels).map(|m| log_mel[m * frames + frame].min(30.0).exp()).collect();
             self.invert_filters(&mel, row);
         }
         self.find_phases(&magnitude, frames, iterations)
@@ -100,7 +109,7 @@ impl GriffinLim {
         }
         let padding = self.settings.padding_samples();
         let samples = self.synthesise(&spectrum, frames);
-        let length = (frames - 1) * self.settings.hop_length;
+        let length = frames.saturating_sub(1) * self.settings.hop_length;
         samples[padding.min(samples.len())..(padding + length).min(samples.len())].to_vec()
     }
 
@@ -147,6 +156,20 @@ impl std::fmt::Debug for GriffinLim {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mel::LogMel;
+
+    #[test]
+    fn no_frames_are_no_samples() {
+        let inverse = GriffinLim::new(&MelSettings::default()).expect("valid");
+        assert!(inverse.invert(&[], 0, 2).is_empty());
+        assert!(inverse.invert(&[0.0; 80], 1, 2).is_empty());
+    }
+
+    #[test]
+    #[should_panic = "79 values are no 80 rows of 1 frames"]
+    fn too_few_values_are_named() {
+        GriffinLim::new(&MelSettings::default()).expect("valid").invert(&[0.0; 79], 1, 2);
+    }
 
     #[test]
     fn the_mel_of_the_inverse_is_close_to_the_mel() {

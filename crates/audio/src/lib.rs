@@ -10,6 +10,7 @@
 //! | `lanes.rs` | the vectors it is written in |
 //! | `invert.rs` | log-mel back to samples: non-negative inverse and Griffin-Lim (it sounds metallic) |
 //! | `write.rs` | samples to a 16-bit WAV file |
+//! | `formant.rs` | [`formant`]: a small synthesiser whose sounds have known times, for tests and the demo |
 //!
 //! ```
 //! use tandem_audio::{LogMel, MelSettings};
@@ -32,7 +33,7 @@ mod wav;
 mod wide;
 mod write;
 
-pub use decode::{AudioError, Container, Decoder, SampleFault, Shape, probe};
+pub use decode::{AudioError, Decoder, SampleFault, Shape, probe};
 pub use invert::GriffinLim;
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use resample::Resampler;

@@ -36,10 +36,11 @@ pub struct MelSettings {
 }
 
 /// What lies beyond the ends of a clip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Padding {
     /// Its mirror image.
+    #[default]
     Reflect,
     /// Silence.
     Zero,
@@ -64,6 +65,10 @@ impl Default for MelSettings {
 
 impl MelSettings {
     /// Frames of a clip of this many samples.
+    ///
+    /// # Panics
+    ///
+    /// If `hop_length` is 0, which [`MelSettings::check`] refuses.
     pub fn frames(&self, samples: usize) -> usize {
         1 + samples / self.hop_length
     }
@@ -79,11 +84,20 @@ impl MelSettings {
     }
 
     /// Pads the clip that begins at [`MelSettings::padding_samples`] of `buffer` as its frames need it.
+    ///
+    /// # Panics
+    ///
+    /// If `buffer` is shorter than that.
     pub fn pad(&self, buffer: &mut Vec<f32>) {
         pad(buffer, self.padding_samples(), self.padding);
     }
 
-    fn check(&self) -> Result<(), SettingsError> {
+    /// Whether features can be made with them. [`LogMel::new`] asks too.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] says what contradicts what.
+    pub fn check(&self) -> Result<(), SettingsError> {
         let fail = |what| Err(SettingsError(what));
         if self.sample_rate == 0 || self.hop_length == 0 || self.n_mels == 0 {
             return fail("sample_rate, hop_length and n_mels must be at least 1");
@@ -117,7 +131,7 @@ impl fmt::Display for SettingsError {
 impl std::error::Error for SettingsError {}
 
 /// Triangular filters on Slaney's mel scale with Slaney's normalisation (librosa's default): for each, its first
-/// bin and its weights.
+/// bin and its weights. Of settings that [`MelSettings::check`] accepts; of others they mean nothing.
 pub fn mel_filters(settings: &MelSettings) -> Vec<(usize, Vec<f32>)> {
     // Linear below 1 kHz, logarithmic above.
     const LINEAR: f64 = 200.0 / 3.0;
@@ -149,6 +163,10 @@ pub fn mel_filters(settings: &MelSettings) -> Vec<(usize, Vec<f32>)> {
 }
 
 /// The periodic Hann window, centred in `n_fft` samples.
+///
+/// # Panics
+///
+/// If `win_length` is above `n_fft`, which [`MelSettings::check`] refuses.
 pub fn hann_window(settings: &MelSettings) -> Vec<f32> {
     let mut window = vec![0.0; settings.n_fft];
     let start = (settings.n_fft - settings.win_length) / 2;
@@ -175,6 +193,10 @@ enum Transform {
 
 impl LogMel {
     /// For these settings.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if they contradict themselves.
     pub fn new(settings: &MelSettings) -> Result<LogMel, SettingsError> {
         settings.check()?;
         let (window, filters) = (hann_window(settings), mel_filters(settings));
@@ -193,6 +215,7 @@ impl LogMel {
     }
 
     /// Another one for another thread; tables are shared.
+    #[must_use]
     pub fn another(&self) -> LogMel {
         let transform = match &self.transform {
             Transform::Wide { wide, exact, .. } => {
@@ -220,8 +243,12 @@ impl LogMel {
 
     /// The log-mel of the clip that begins at [`MelSettings::padding_samples`] of `buffer`; value `m` of frame `t` goes
     /// to `out[m * stride + t]`. The room before the clip and after it is filled here. Returns the number of frames.
+    ///
+    /// # Panics
+    ///
+    /// If `buffer` is shorter than the padding, or `out` too small for the frames.
     pub fn compute_into(&mut self, buffer: &mut Vec<f32>, out: &mut [f32], stride: usize) -> usize {
-        let frames = self.settings.frames(buffer.len() - self.settings.padding_samples());
+        let frames = self.settings.frames(buffer.len().saturating_sub(self.settings.padding_samples()));
         self.settings.pad(buffer);
         match &mut self.transform {
             Transform::Wide { wide, scratch, exact } => {
@@ -300,6 +327,7 @@ impl Exact {
 
 /// Fills the `padding` samples before the clip and appends as many after it.
 fn pad(buffer: &mut Vec<f32>, padding: usize, kind: Padding) {
+    assert!(buffer.len() >= padding, "a buffer of {} samples has no room for {padding} before the clip", buffer.len());
     let samples = buffer.len() - padding;
     buffer.resize(buffer.len() + padding, 0.0);
     match kind {
@@ -347,6 +375,14 @@ mod tests {
         assert_eq!(padded(&[1.0, 2.0, 3.0], 5), expected);
         assert_eq!(padded(&[7.0], 2), [7.0; 5]);
         assert_eq!(padded(&[], 2), [0.0; 4]);
+    }
+
+    #[test]
+    #[should_panic = "a buffer of 3 samples has no room for 512 before the clip"]
+    fn a_buffer_without_room_for_the_padding_is_named() {
+        let settings = MelSettings::default();
+        let mut out = vec![0.0; settings.n_mels];
+        LogMel::new(&settings).expect("valid").compute_into(&mut vec![0.0; 3], &mut out, 1);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use rubato::audioadapter_buffers::direct::SequentialSlice;
 use rubato::{Fft, FixedSync, Resampler as _, WindowFunction};
 
+use crate::decode::AudioError;
+
 /// About how many input samples go into a transform: enough for speed, few enough for little memory.
 const CHUNK: usize = 2048;
 
@@ -15,23 +17,36 @@ pub struct Resampler {
 }
 
 impl Resampler {
-    /// From one rate to another; `None` when the two have no workable ratio.
-    pub fn new(from: u32, to: u32) -> Option<Resampler> {
+    /// From one rate to another. The smallest exchange of whole samples must fit a transform: rates without a common
+    /// factor need as much memory as they are high.
+    ///
+    /// # Errors
+    ///
+    /// [`AudioError::Rate`] if a rate is 0, or if the two have no workable ratio.
+    pub fn new(from: u32, to: u32) -> Result<Resampler, AudioError> {
+        if from == 0 || to == 0 {
+            return Err(AudioError::Rate(0));
+        }
         // The library's delay is half the output of a transform, rounded down: with an odd output every sample would
         // come half a sample late. So the transform holds an even number of the smallest exchange of whole samples.
         let smallest = from as usize / gcd(from, to) as usize;
         let chunk = smallest * (CHUNK / smallest).max(1).next_multiple_of(2);
         let window = WindowFunction::BlackmanHarris2;
-        let fft = Fft::new_custom(from as usize, to as usize, chunk, 1, 1, window, FixedSync::Both).ok()?;
-        Some(Resampler { from, to, fft, output: Vec::new() })
+        let fft = Fft::new_custom(from as usize, to as usize, chunk, 1, 1, window, FixedSync::Both)
+            .map_err(|_| AudioError::Rate(from))?;
+        Ok(Resampler { from, to, fft, output: Vec::new() })
     }
 
-    /// The rates it was made for.
+    /// The rates it was made for: from, to.
     pub fn rates(&self) -> (u32, u32) {
         (self.from, self.to)
     }
 
     /// Replaces the samples from `start` on by their resampled form, `ceil(n * to / from)` long.
+    ///
+    /// # Panics
+    ///
+    /// If `start` is beyond the end of `samples`.
     pub fn resample(&mut self, samples: &mut Vec<f32>, start: usize) {
         let length = samples.len() - start;
         self.fft.reset();
@@ -91,6 +106,16 @@ mod tests {
                 assert!(worst < 1e-3, "{from} -> {to}: {worst}");
             }
         }
+    }
+
+    #[test]
+    fn a_rate_of_zero_is_refused() {
+        for (from, to) in [(0, 22_050), (22_050, 0), (0, 0)] {
+            assert!(matches!(Resampler::new(from, to), Err(AudioError::Rate(0))), "{from} -> {to}");
+        }
+        let mut nothing = Vec::new();
+        Resampler::new(44_100, 22_050).expect("a ratio").resample(&mut nothing, 0);
+        assert!(nothing.is_empty());
     }
 
     #[test]

@@ -118,8 +118,12 @@ fn parse_format(chunk: &[u8]) -> Result<(u32, u16, Encoding), AudioError> {
     Ok((rate, channels, encoding))
 }
 
-/// Decodes a whole WAV file to mono samples, appended to `out`. Public for the fuzzer; use
-/// [`Decoder`](crate::Decoder).
+/// Decodes a whole WAV file to mono samples, appended to `out`. Public for the fuzzer and for what is in memory already;
+/// for files use [`Decoder`](crate::Decoder).
+///
+/// # Errors
+///
+/// [`AudioError`] if the bytes are no WAV file, or a damaged one; `out` may have got some samples by then.
 pub fn parse_wav(bytes: &[u8], out: &mut Vec<f32>) -> Result<Shape, AudioError> {
     let header = header(bytes, bytes.len())?;
     let data = &bytes[header.data_start..header.data_start + header.data_len];

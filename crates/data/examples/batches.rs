@@ -4,30 +4,30 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tandem_data::{
-    Cache, CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance, waste,
+    CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance, waste,
 };
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     DemoCorpus { clips: 60, speakers: 2, seed: 1 }.write(folder.path())?;
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false))?;
+    let corpus = Corpus::open(folder.path(), CorpusSettings::default())?;
     corpus.check(Tolerance::default())?;
     let corpus = Arc::new(corpus);
     println!("{} clips, {:.0} s, speakers {:?}", corpus.len(), corpus.seconds(), corpus.speakers());
 
-    let plan = PlanSettings { batch_size: 8, seed: 1, static_shapes: false, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
-    let cache = Cache::new(CacheMode::Ram, corpus.work_folder(), 100_000_000, &corpus.settings().mel);
+    let plan = PlanSettings { batch_size: 8, ..PlanSettings::default() };
+    let settings = LoadSettings { plan, ..LoadSettings::default() };
+    let cache = corpus.cache(CacheMode::Ram, 100_000_000);
     let all = (0..corpus.len() as u32).collect();
     let loader = Loader::new(corpus.clone(), all, settings, cache)?;
 
     let context = Context::default();
     let budget = Budget::new("host", 32_000_000, Oversize::Alone);
     let (workers, depth) = (Knob::fixed("workers", 2), Knob::fixed("depth", 4));
+    let mut seen = 0;
     for batch in loader.flow(&context, Cursor::START, 1, &workers, &depth, &budget) {
         let batch = batch?.value;
         let (rows, bands, frames, tokens) = (batch.rows, batch.n_mels, batch.frames, batch.tokens);
@@ -36,7 +36,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let padding = 100.0 * (1.0 - true_frames as f64 / (rows * frames) as f64);
         println!("{}: sound [{rows}, {bands}, {frames}], text [{rows}, {tokens}], {padding:.1} %", batch.cursor);
         println!("    clips {:?}, {:.1} s", batch.clips, batch.seconds);
+        seen += batch.clips.len();
     }
+    assert_eq!(seen, corpus.len(), "an epoch has every clip once");
     let epoch = waste(&loader.plan(0), &corpus.sizes());
     println!("padding of the epoch: {:.1} % in {} shapes", 100.0 * epoch.share(), epoch.distinct_shapes);
     println!("{:?}", loader.counters());

@@ -66,7 +66,7 @@ struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(u128);
 
-/// Features of clips. Shared by all workers.
+/// Features of clips, from [`Corpus::cache`](crate::Corpus::cache). Shared by all workers.
 #[derive(Debug)]
 pub struct Cache {
     mode: CacheMode,
@@ -83,7 +83,7 @@ pub struct Cache {
 
 impl Cache {
     /// A cache of features made with these settings; on disk below `folder`.
-    pub fn new(mode: CacheMode, folder: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
+    pub(crate) fn new(mode: CacheMode, folder: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
         let settings = serde_json::to_string(settings).expect("plain data");
         let root = folder.join("mel");
         let folder = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
@@ -290,8 +290,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Rows, frames and values (little-endian `f32`) of an entry; `None` unless every byte is as it was written.
-/// Public for the fuzzer.
+/// Rows, frames and values (little-endian `f32`) of an entry; `None` unless every byte is as it was written, and under
+/// this key if one is given. Public for the fuzzer.
 pub fn read_cache_entry(bytes: &[u8], key: Option<u128>) -> Option<(usize, usize, &[u8])> {
     let (header, body) = bytes.split_at_checked(HEADER_BYTES)?;
     let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tandem_audio::{MelSettings, probe};
 use tandem_text::{Encoded, Language, Normaliser, Tokenizer};
 
+use crate::cache::{Cache, CacheMode};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
 use crate::index::{Index, IndexEntry, file_identity, hash_parts, work_folder};
 use crate::metadata::{Metadata, MetadataError, Speakers, parse_row};
@@ -22,7 +23,7 @@ const LISTED: usize = 10;
 const INDEX_VERSION: u64 = 4;
 
 /// How a corpus is read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CorpusSettings {
     /// The features to be made of it.
     pub mel: MelSettings,
@@ -98,7 +99,14 @@ fn list(f: &mut fmt::Formatter<'_>, reports: &[FaultReport]) -> fmt::Result {
     Ok(())
 }
 
-impl std::error::Error for CorpusError {}
+impl std::error::Error for CorpusError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CorpusError::Metadata(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<MetadataError> for CorpusError {
     fn from(error: MetadataError) -> Self {
@@ -106,7 +114,8 @@ impl From<MetadataError> for CorpusError {
     }
 }
 
-/// A folder of clips and transcripts.
+/// A folder of clips and transcripts. Clips that can be used are numbered from 0 to [`Corpus::len`] - 1; methods that are
+/// asked about another number panic.
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
@@ -121,8 +130,24 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Opens a folder and brings its index up to date; `progress(done, all)` hears how far it is.
-    pub fn open(
+    /// Opens a folder and brings its index up to date. Of a large corpus that takes a while the first time: see
+    /// [`Corpus::open_with`].
+    ///
+    /// # Errors
+    ///
+    /// [`CorpusError`] if its metadata cannot be used, or not one clip. That some clips cannot is no error here: see
+    /// [`Corpus::check`].
+    pub fn open(folder: &Path, settings: CorpusSettings) -> Result<Corpus, CorpusError> {
+        Corpus::open_with(folder, settings, |_, _| {}, &AtomicBool::new(false))
+    }
+
+    /// The same; `progress(done, all)` hears how far it is, and it ends early when `stop` is set. What was done by then is
+    /// kept in the index.
+    ///
+    /// # Errors
+    ///
+    /// As [`Corpus::open`], and [`CorpusError::Stopped`].
+    pub fn open_with(
         folder: &Path,
         settings: CorpusSettings,
         progress: impl Fn(u32, u32) + Sync,
@@ -133,6 +158,10 @@ impl Corpus {
     }
 
     /// The same for a metadata file of one's own choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Corpus::open_with`].
     pub fn with_metadata(
         folder: &Path,
         metadata: Metadata,
@@ -199,7 +228,11 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// SPEC S4: an error when more clips are left out than is tolerated. Limits that the user set do not count.
+    /// SPEC S4: whether enough clips are left. Limits that the user set do not count.
+    ///
+    /// # Errors
+    ///
+    /// [`CorpusError::TooMany`] when more clips are left out than is tolerated.
     pub fn check(&self, tolerance: Tolerance) -> Result<(), CorpusError> {
         let (faults, rows) = (self.faults(), self.rows());
         if tolerance.is_exceeded(faults as u64, rows as u64) {
@@ -363,6 +396,11 @@ impl Corpus {
         &self.work_folder
     }
 
+    /// A cache for its features, of at most `limit_bytes`: in memory, or on disk beside its index.
+    pub fn cache(&self, mode: CacheMode, limit_bytes: u64) -> Cache {
+        Cache::new(mode, &self.work_folder, limit_bytes, &self.settings.mel)
+    }
+
     /// How it is read.
     pub fn settings(&self) -> &CorpusSettings {
         &self.settings
@@ -427,7 +465,11 @@ impl Corpus {
         rates
     }
 
-    /// A clip's id, file and token ids, read from the metadata.
+    /// A clip's id, file and token ids, read from the metadata; `buffer` is scratch space.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if the metadata has changed since the corpus was opened, or cannot be read any more.
     pub fn clip(&self, clip: u32, buffer: &mut Vec<u8>) -> Result<(String, PathBuf, Vec<u32>), ClipFault> {
         let entry = self.entry(clip);
         let line = self.metadata.read(self.good[clip as usize], buffer)?;
@@ -438,14 +480,14 @@ impl Corpus {
         Ok((record.id.into_owned(), path, tokens))
     }
 
-    /// A clip's text as it is in the metadata.
+    /// A clip's text as it is in the metadata; `None` if that cannot be read any more.
     pub fn text(&self, clip: u32) -> Option<String> {
         let mut buffer = Vec::new();
         let line = self.metadata.read(self.good[clip as usize], &mut buffer).ok()?;
         parse_row(line).ok().map(|record| record.text.into_owned())
     }
 
-    /// A clip's id and file, for messages; never fails.
+    /// A clip's id and file, for messages; if the metadata cannot be read any more, its line.
     pub fn name(&self, clip: u32) -> (String, Option<PathBuf>) {
         match self.clip(clip, &mut Vec::new()) {
             Ok((id, path, _)) => (id, Some(path)),

@@ -13,7 +13,7 @@ use tandem_flow::Random;
 pub struct DemoCorpus {
     /// Clips.
     pub clips: usize,
-    /// Speakers, at most [`DemoCorpus::MOST_SPEAKERS`].
+    /// Speakers, from 1 to [`DemoCorpus::MOST_SPEAKERS`]; what is beyond counts as the nearest.
     pub speakers: usize,
     /// Another seed says other things.
     pub seed: u64,
@@ -78,8 +78,12 @@ impl DemoCorpus {
     /// Speakers that there are.
     pub const MOST_SPEAKERS: usize = SPEAKERS.len();
 
-    /// Writes the corpus: `metadata.csv`, `speakers.csv`, `wavs/`, and `timings/ID.csv` with `symbol,start,end` of
-    /// each sound in samples. Folders that exist are written into.
+    /// Writes the corpus: `metadata.csv`, `speakers.csv` if there are several, `wavs/`, and `timings/ID.csv` with
+    /// `symbol,start,end` of each sound in samples. Folders that exist are written into.
+    ///
+    /// # Errors
+    ///
+    /// If a folder or a file cannot be written.
     pub fn write(&self, folder: &Path) -> io::Result<DemoMade> {
         fs::create_dir_all(folder.join("wavs"))?;
         fs::create_dir_all(folder.join("timings"))?;

@@ -38,7 +38,7 @@ pub enum Severity {
 }
 
 /// Something odd about one clip.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
@@ -53,7 +53,7 @@ pub struct Finding {
 }
 
 /// What was found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Examination {
     /// Rows of the metadata.
     pub rows: usize,
@@ -76,7 +76,7 @@ pub struct Examination {
 }
 
 impl Examination {
-    /// How often each kind of finding occurs.
+    /// How often each kind of finding occurs, the worst and commonest first.
     pub fn counts(&self) -> Vec<(Severity, &'static str, usize)> {
         let mut counts: HashMap<(Severity, &'static str), usize> = HashMap::new();
         for finding in &self.findings {
@@ -121,7 +121,7 @@ struct Sound {
     unequal: bool,
 }
 
-/// Decodes every clip and looks at it; `progress(done, all)` hears how far it is. `None` when `stop` says so.
+/// Decodes every clip and looks at it; `progress(done, all)` hears how far it is. `None` when `stop` was set meanwhile.
 pub fn examine(corpus: &Corpus, progress: impl Fn(u32, u32) + Sync, stop: &AtomicBool) -> Option<Examination> {
     let clips = corpus.len() as u32;
     let results: Mutex<Vec<(u32, Result<Sound, ClipFault>)>> = Mutex::default();

@@ -113,7 +113,14 @@ impl fmt::Display for ClipFault {
     }
 }
 
-impl std::error::Error for ClipFault {}
+impl std::error::Error for ClipFault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ClipFault::Audio(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<AudioError> for ClipFault {
     fn from(error: AudioError) -> Self {
@@ -173,12 +180,12 @@ pub struct Ledger {
 
 impl Ledger {
     /// For a corpus of so many clips, of which `before` were left out already.
-    pub fn new(tolerance: Tolerance, clips: u64, before: u64) -> Ledger {
+    pub(crate) fn new(tolerance: Tolerance, clips: u64, before: u64) -> Ledger {
         Ledger { tolerance, clips, before, faults: Mutex::default() }
     }
 
     /// Notes a clip. Returns whether there are too many now.
-    pub fn note(&self, clip: u32, report: FaultReport) -> bool {
+    pub(crate) fn note(&self, clip: u32, report: FaultReport) -> bool {
         let mut faults = self.lock();
         faults.insert(clip, report);
         self.tolerance.is_exceeded(self.before + faults.len() as u64, self.clips)
@@ -202,6 +209,21 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CorpusError, MetadataError};
+
+    #[test]
+    fn what_an_error_wraps_is_its_source() {
+        let worn = || std::io::Error::other("worn out");
+        let clip = ClipFault::Audio(AudioError::Io(worn()));
+        let corpus = CorpusError::from(MetadataError::Io("metadata.csv".into(), worn()));
+        let errors: [&dyn std::error::Error; 2] = [&clip, &corpus];
+        for error in errors {
+            let sources: Vec<_> = std::iter::successors(error.source(), |error| error.source()).collect();
+            assert!(sources.len() == 2 && sources[1].is::<std::io::Error>(), "{sources:?}");
+        }
+        assert_eq!(clip.to_string(), "worn out");
+        assert_eq!(corpus.to_string(), "cannot read `metadata.csv`: worn out");
+    }
 
     #[test]
     fn too_many_is_more_than_the_share_and_more_than_the_count() {

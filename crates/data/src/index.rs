@@ -81,7 +81,8 @@ impl IndexEntry {
 }
 
 /// Why a file is not an index.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IndexError {
     /// Shorter than it says, or not an index at all.
     Damaged,
@@ -104,11 +105,11 @@ impl std::error::Error for IndexError {}
 #[derive(Debug, Default)]
 pub struct Index {
     /// One for each row of the metadata.
-    pub entries: Vec<IndexEntry>,
+    pub(crate) entries: Vec<IndexEntry>,
     /// Rows with a fault.
-    pub faults: Vec<(u32, ClipFault)>,
+    pub(crate) faults: Vec<(u32, ClipFault)>,
     /// How many clips had to be looked at (the others were known).
-    pub measured: usize,
+    pub(crate) measured: usize,
 }
 
 impl Index {
@@ -179,7 +180,7 @@ impl Index {
     }
 
     /// Writes the entries, whole or not at all.
-    pub fn save(&self, path: &Path, settings: u64) -> io::Result<()> {
+    pub(crate) fn save(&self, path: &Path, settings: u64) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -200,7 +201,11 @@ impl Index {
         Ok(())
     }
 
-    /// Reads entries made with the same settings.
+    /// Reads entries made with the same settings. Public for the fuzzer; [`Corpus`](crate::Corpus) keeps the index.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError`] unless every byte is as it was written, with these settings.
     pub fn parse(bytes: &[u8], settings: u64) -> Result<Vec<IndexEntry>, IndexError> {
         let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(IndexError::Damaged)?;
         let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));

@@ -13,6 +13,30 @@
 //! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
 //! | `demo.rs` | [`DemoCorpus`]: a talking corpus that is made, with known times |
 //! | `doctor.rs` | [`examine`]: everything that is odd about a corpus, before a single step |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
+//! use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let folder = folder.path();
+//! DemoCorpus { clips: 10, speakers: 1, seed: 1 }.write(folder)?;
+//! let corpus = Arc::new(Corpus::open(folder, CorpusSettings::default())?);
+//! let plan = PlanSettings { batch_size: 4, ..PlanSettings::default() };
+//! let settings = LoadSettings { plan, ..LoadSettings::default() };
+//! let clips = (0..corpus.len() as u32).collect();
+//! let loader = Loader::new(corpus.clone(), clips, settings, corpus.cache(CacheMode::Off, 0))?;
+//!
+//! let (workers, depth) = (Knob::fixed("workers", 2), Knob::fixed("depth", 4));
+//! let host = Budget::new("host", 64_000_000, Oversize::Alone);
+//! let mut clips = 0;
+//! for batch in loader.flow(&Context::default(), Cursor::START, 1, &workers, &depth, &host) {
+//!     clips += batch?.value.clips.len();
+//! }
+//! assert_eq!(clips, 10);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod batch;
 mod cache;
@@ -34,4 +58,4 @@ pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use metadata::{Metadata, MetadataError, Record, parse_row};
-pub use plan::{ClipSize, PlanSettings, PlannedBatch, Waste, bucket_shapes, order, plan, waste};
+pub use plan::{ClipSize, PlanSettings, PlannedBatch, Waste, plan, waste};

@@ -17,8 +17,8 @@ use crate::corpus::Corpus;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
 use crate::plan::{ClipSize, PlanSettings, PlannedBatch, plan};
 
-/// How a corpus is loaded.
-#[derive(Clone, Debug)]
+/// How a corpus is loaded. By default log-mel, without references.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadSettings {
     /// How batches are formed.
     pub plan: PlanSettings,
@@ -102,7 +102,16 @@ struct Workspace {
 }
 
 impl Loader {
-    /// Makes batches of the clips `subset` of a corpus.
+    /// Makes batches of the clips `subset` of a corpus: all of them are `0..corpus.len()`. Give it a cache of the same
+    /// corpus ([`Corpus::cache`]).
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] if no features can be made with the corpus' settings.
+    ///
+    /// # Panics
+    ///
+    /// Here or with the first plan, if a number of `subset` is not below [`Corpus::len`].
     pub fn new(
         corpus: Arc<Corpus>,
         subset: Vec<u32>,
@@ -141,7 +150,7 @@ impl Loader {
         plan(&self.settings.plan, epoch, &self.sizes, &self.subset)
     }
 
-    /// A batch at least as large as any of any epoch: the longest clips together.
+    /// A batch at least as large as any of any epoch: the longest clips together. `None` without a clip.
     pub fn largest(&self) -> Option<PlannedBatch> {
         let mut clips = self.subset.to_vec();
         clips.sort_by_key(|&clip| std::cmp::Reverse(self.sizes[clip as usize].frames));
@@ -227,7 +236,7 @@ impl Loader {
         self.delay.get_or_init(|| delay);
     }
 
-    /// Makes one batch. Bad clips are left out.
+    /// Makes one batch, which must be of this loader's own plan. Bad clips are left out; all of them may be.
     pub fn load(&self, planned: &PlannedBatch) -> Batch {
         self.with_workspace(|workspace| self.load_with(planned, workspace))
     }
@@ -375,6 +384,14 @@ impl Loader {
     }
 
     /// Puts a clip's features into the cache, if they are not there. Returns whether work was done.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if the clip cannot be used any more.
+    ///
+    /// # Panics
+    ///
+    /// If `clip` is not below [`Corpus::len`].
     pub fn prepare(&self, clip: u32) -> Result<bool, ClipFault> {
         let (_, path) = self.corpus.name(clip);
         let key = path.and_then(|path: PathBuf| self.cache.key(&path));
@@ -443,9 +460,7 @@ impl Workspace {
             None => {
                 // Each takes a transform's memory; a corpus of many rates makes them anew now and then.
                 self.resamplers.truncate(3);
-                let resampler =
-                    Resampler::new(from, to).ok_or(ClipFault::Audio(tandem_audio::AudioError::Rate(from)))?;
-                self.resamplers.push(resampler);
+                self.resamplers.push(Resampler::new(from, to)?);
                 self.resamplers.len() - 1
             }
         };

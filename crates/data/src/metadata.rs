@@ -19,6 +19,7 @@ const LONGEST_LINE: u32 = 1 << 20;
 
 /// Why a folder is not a corpus.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum MetadataError {
     /// The folder does not exist or is not one.
     NotAFolder(PathBuf),
@@ -58,7 +59,14 @@ impl fmt::Display for MetadataError {
     }
 }
 
-impl std::error::Error for MetadataError {}
+impl std::error::Error for MetadataError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            MetadataError::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// A row: what belongs to one clip.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +77,11 @@ pub struct Record<'a> {
     pub text: Cow<'a, str>,
 }
 
-/// Splits a row `id|text` or `id|text|normalised text`.
+/// Splits a row `id|text` or `id|text|normalised text`; the end of the line may be there.
+///
+/// # Errors
+///
+/// [`ClipFault`] if it is not UTF-8, has other columns, or its id is not a file name.
 pub fn parse_row(line: &[u8]) -> Result<Record<'_>, ClipFault> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -162,6 +174,10 @@ pub struct Metadata {
 
 impl Metadata {
     /// Finds the metadata file of a corpus and where its rows are.
+    ///
+    /// # Errors
+    ///
+    /// [`MetadataError`] if there is no such folder or file, or if it cannot be read or has no rows.
     pub fn open(folder: &Path) -> Result<Metadata, MetadataError> {
         if !folder.is_dir() {
             return Err(MetadataError::NotAFolder(folder.to_owned()));
@@ -172,6 +188,10 @@ impl Metadata {
 
     /// The rows to train on: `metadata_train.csv` when the corpus comes with validation rows of its own, so that none
     /// of them is among them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Metadata::open`].
     pub fn open_training(folder: &Path) -> Result<Metadata, MetadataError> {
         let training = folder.join("metadata_train.csv");
         if Metadata::open_validation(folder).is_some() && training.is_file() {
@@ -180,7 +200,7 @@ impl Metadata {
         Metadata::open(folder)
     }
 
-    /// The validation rows of a corpus, if it comes with any.
+    /// The validation rows of a corpus, if it comes with any: `metadata_eval.csv` or `metadata_val.csv`.
     pub fn open_validation(folder: &Path) -> Option<Result<Metadata, MetadataError>> {
         let path = ["metadata_eval.csv", "metadata_val.csv"]
             .iter()
@@ -189,7 +209,11 @@ impl Metadata {
         Some(Metadata::open_file(&path))
     }
 
-    /// This file.
+    /// This file, for [`Corpus::with_metadata`](crate::Corpus::with_metadata).
+    ///
+    /// # Errors
+    ///
+    /// [`MetadataError`] if it cannot be read or has no rows.
     pub fn open_file(path: &Path) -> Result<Metadata, MetadataError> {
         let fail = |error| MetadataError::Io(path.to_owned(), error);
         let file = File::open(path).map_err(fail)?;
@@ -222,17 +246,29 @@ impl Metadata {
         self.rows.len()
     }
 
-    /// Whether it has none.
+    /// Never: a file without rows does not open.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// The line a row is on, counted from one.
+    ///
+    /// # Panics
+    ///
+    /// If `row` is not below [`Metadata::len`].
     pub fn line(&self, row: u32) -> u64 {
         u64::from(self.rows[row as usize].line)
     }
 
     /// Reads a row into `buffer`, for [`parse_row`].
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if the row is longer than a transcript can be, or cannot be read any more.
+    ///
+    /// # Panics
+    ///
+    /// If `row` is not below [`Metadata::len`].
     pub fn read<'a>(&self, row: u32, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], ClipFault> {
         let row = self.rows[row as usize];
         if row.length > LONGEST_LINE {

@@ -14,7 +14,7 @@ const BLUR: f64 = 0.04;
 const SHAPES: usize = 8;
 
 /// The size of a clip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClipSize {
     /// Mel frames.
     pub frames: u32,
@@ -22,10 +22,10 @@ pub struct ClipSize {
     pub tokens: u32,
 }
 
-/// How batches are formed.
+/// How batches are formed. The defaults are those of `tandem load`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanSettings {
-    /// Clips in a batch.
+    /// Clips in a batch; 0 counts as 1.
     pub batch_size: usize,
     /// The same seed gives the same batches.
     pub seed: u64,
@@ -33,6 +33,12 @@ pub struct PlanSettings {
     pub static_shapes: bool,
     /// Shuffles and cuts, nothing else: the order that the benchmark of other loaders prescribes.
     pub plain_order: bool,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        PlanSettings { batch_size: 32, seed: 1, static_shapes: false, plain_order: false }
+    }
 }
 
 /// One batch: which clips, and the shape they are padded to.
@@ -51,13 +57,17 @@ pub struct PlannedBatch {
 }
 
 /// The numbers 0 to `count - 1` in an order that depends on `seed` alone.
-pub fn order(count: usize, seed: u64) -> Vec<u32> {
+pub(crate) fn order(count: usize, seed: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count as u32).collect();
     Random::new(seed).shuffle(&mut numbers);
     numbers
 }
 
-/// The batches of an epoch over the clips `subset` (numbers into `sizes`).
+/// The batches of an epoch over the clips `subset` (numbers into `sizes`); none without a clip.
+///
+/// # Panics
+///
+/// If a number of `subset` is not one of `sizes`.
 pub fn plan(settings: &PlanSettings, epoch: u64, sizes: &[ClipSize], subset: &[u32]) -> Vec<PlannedBatch> {
     let batch_size = settings.batch_size.max(1);
     // Epochs of one seed and seeds of one epoch must not be shifted copies of each other.
@@ -118,7 +128,7 @@ fn padded_to_longest(clips: &[u32], sizes: &[ClipSize]) -> PlannedBatch {
 
 /// SPEC F10: the shapes (frames, tokens) of static batches: at most eight, the same in every epoch, chosen so that
 /// each holds about as many clips as the others.
-pub fn bucket_shapes(sizes: &[ClipSize], subset: &[u32]) -> Vec<(usize, usize)> {
+fn bucket_shapes(sizes: &[ClipSize], subset: &[u32]) -> Vec<(usize, usize)> {
     let mut frames: Vec<u32> = subset.iter().map(|&clip| sizes[clip as usize].frames).collect();
     frames.sort_unstable();
     let mut bounds: Vec<usize> = (1..=SHAPES)
@@ -141,7 +151,7 @@ pub fn bucket_shapes(sizes: &[ClipSize], subset: &[u32]) -> Vec<(usize, usize)> 
 }
 
 /// How much of the batches is padding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Waste {
     /// Frames of clips.
     pub frames: u64,
@@ -152,13 +162,17 @@ pub struct Waste {
 }
 
 impl Waste {
-    /// The share that is padding.
+    /// The share that is padding, 0 to 1.
     pub fn share(&self) -> f64 {
         if self.padded_frames == 0 { 0.0 } else { 1.0 - self.frames as f64 / self.padded_frames as f64 }
     }
 }
 
-/// Measures the padding of a plan.
+/// Measures the padding of a plan over clips of these sizes.
+///
+/// # Panics
+///
+/// If a clip of the plan is not one of `sizes`.
 pub fn waste(batches: &[PlannedBatch], sizes: &[ClipSize]) -> Waste {
     let mut shapes: Vec<_> = batches.iter().map(|batch| (batch.rows, batch.frames, batch.tokens)).collect();
     shapes.sort_unstable();

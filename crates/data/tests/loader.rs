@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tandem_audio::{LogMel, write_wav};
-use tandem_data::{Batch, Cache, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Tolerance};
+use tandem_data::{Batch, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings};
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -23,13 +22,13 @@ fn corpus(folder: &Path, clips: usize) -> Arc<Corpus> {
         rows += &format!("c{n}|clip number {n} of the corpus\n");
     }
     std::fs::write(folder.join("metadata.csv"), rows).expect("writable");
-    Arc::new(Corpus::open(folder, CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false)).expect("a corpus"))
+    Arc::new(Corpus::open(folder, CorpusSettings::default()).expect("a corpus"))
 }
 
 fn loader(corpus: &Arc<Corpus>, mode: CacheMode, static_shapes: bool) -> Arc<Loader> {
     let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes, plain_order: false };
-    let cache = Cache::new(mode, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
+    let cache = corpus.cache(mode, 1 << 30);
+    let settings = LoadSettings { plan, ..LoadSettings::default() };
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
 }
 
@@ -145,9 +144,8 @@ fn samples_are_cached_apart_from_features() {
     let corpus = corpus(folder.path(), 9);
     let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: true };
     let make = |as_signal: bool| {
-        let cache = Cache::new(CacheMode::Disk, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
-        let plan = plan.clone();
-        let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal };
+        let cache = corpus.cache(CacheMode::Disk, 1 << 30);
+        let settings = LoadSettings { plan: plan.clone(), as_signal, ..LoadSettings::default() };
         Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
     };
     let epoch = |loader: &Loader| -> Vec<u64> { loader.plan(0).iter().map(|b| digest(&loader.load(b))).collect() };

@@ -13,6 +13,7 @@ const STEPS_PER_LOOK: u64 = 16;
 
 /// Turns the knobs of a running flow. Call [`Autotune::step`] after each step of the sink.
 #[derive(Debug)]
+#[must_use = "nothing is tuned until `step` is called"]
 pub struct Autotune {
     context: Context,
     sink: String,
@@ -69,7 +70,11 @@ impl Autotune {
         self
     }
 
-    /// To be called after each step; looks every sixteen. Panics if the flow has no stage of the sink's name. What is decided is done, noted in the trace, and returned.
+    /// To be called after each step; looks every sixteen. What is decided is done, noted in the trace, and returned.
+    ///
+    /// # Panics
+    ///
+    /// If no stage of the context has the sink's name.
     pub fn step(&mut self) -> Option<Decision> {
         self.steps += 1;
         if !self.steps.is_multiple_of(STEPS_PER_LOOK) {

@@ -101,12 +101,20 @@ impl Budget {
     }
 
     /// Leases at once or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`OverLimit`] if so much is not free now.
     pub fn try_lease(&self, bytes: usize) -> Result<Lease, OverLimit> {
         let mut state = lock(&self.0.state);
         if self.fits(&state, bytes) { Ok(self.grant(&mut state, bytes)) } else { Err(self.over(&state, bytes)) }
     }
 
-    /// Leases, waiting for memory to come back; an error only if it can never fit.
+    /// Leases, waiting for memory to come back.
+    ///
+    /// # Errors
+    ///
+    /// [`OverLimit`] if more is asked for than the whole budget and it has [`Oversize::Refuse`].
     pub fn lease(&self, clock: &Clock, bytes: usize) -> Result<Lease, OverLimit> {
         let waker = clock.waker();
         loop {
@@ -158,6 +166,7 @@ impl fmt::Debug for Budget {
 
 /// Memory that one batch may use. Dropping it gives the memory back.
 #[derive(Debug)]
+#[must_use = "dropping it gives the memory back"]
 pub struct Lease {
     budget: Budget,
     bytes: usize,

@@ -55,6 +55,10 @@ impl Clock {
     }
 
     /// Waits for `duration`.
+    ///
+    /// # Panics
+    ///
+    /// On virtual time, in a thread that does not belong to it; and when all its threads wait for each other.
     pub fn sleep(&self, duration: Duration) {
         match &self.0 {
             Kind::Real(_) => thread::sleep(duration),
@@ -63,6 +67,10 @@ impl Clock {
     }
 
     /// Starts a named thread that belongs to this clock.
+    ///
+    /// # Panics
+    ///
+    /// If the system cannot start another thread.
     pub fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
         let label: Arc<str> = name.into();
         let finished = Arc::new(Mutex::new(Finished::default()));

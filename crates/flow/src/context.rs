@@ -41,12 +41,14 @@ impl Context {
     }
 
     /// Records spans into `trace`.
+    #[must_use]
     pub fn with_trace(mut self, trace: Trace) -> Context {
         self.trace = trace;
         self
     }
 
     /// Reports a stall after `timeout` without a batch.
+    #[must_use]
     pub fn with_stall_timeout(mut self, timeout: Duration) -> Context {
         self.stall_timeout = Some(timeout);
         self
@@ -57,12 +59,12 @@ impl Context {
         lock(&self.records.stages).iter().map(|meter| meter.stats()).collect()
     }
 
-    /// The record of one stage.
+    /// The record of one stage; `None` if no flow on this context has one of that name.
     pub fn stage(&self, name: &str) -> Option<StageStats> {
         lock(&self.records.stages).iter().find(|meter| &*meter.name == name).map(|meter| meter.stats())
     }
 
-    /// The seconds that the last batches (at most a hundred) took in one stage, oldest first.
+    /// The seconds that the last batches (at most a hundred) took in one stage, oldest first; empty without such a stage.
     pub fn recent(&self, name: &str) -> Vec<f64> {
         lock(&self.records.stages).iter().find(|meter| &*meter.name == name).map_or(Vec::new(), |meter| meter.recent())
     }

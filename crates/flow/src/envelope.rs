@@ -20,6 +20,7 @@ impl Cursor {
     pub const START: Cursor = Cursor { epoch: 0, batch: 0 };
 
     /// The position after this one within the same epoch: where to resume once this batch is done.
+    #[must_use]
     pub fn next(self) -> Cursor {
         Cursor { epoch: self.epoch, batch: self.batch + 1 }
     }
@@ -49,6 +50,7 @@ impl<T> Envelope<T> {
     }
 
     /// The same envelope around another value.
+    #[must_use]
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Envelope<U> {
         Envelope { value: change(self.value), cursor: self.cursor, bytes: self.bytes, leases: self.leases }
     }
@@ -58,7 +60,7 @@ impl<T> Envelope<T> {
         (self.value, Envelope { value: (), cursor: self.cursor, bytes: self.bytes, leases: self.leases })
     }
 
-    /// Gives back what was leased from `budget`.
+    /// Gives back what was leased from `budget`; nothing if nothing was.
     pub fn release(&mut self, budget: &Budget) {
         self.leases.retain(|lease| !lease.is_from(budget));
     }

@@ -14,6 +14,7 @@ type Cause = Box<dyn StdError + Send + Sync>;
 /// What a stage returns when a batch cannot be made. An error type converts into it with `?`, a boxed error or a
 /// message through [`Fault::new`].
 #[derive(Debug)]
+#[must_use = "a fault counts only when a stage returns it"]
 pub struct Fault {
     /// The cause.
     pub cause: Cause,

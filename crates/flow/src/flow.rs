@@ -30,6 +30,9 @@ pub(crate) trait Pull<T>: Send {
 }
 
 /// An ordered, fallible iterator of batches. Dropping it closes its queues and joins its threads.
+///
+/// After a fault of one batch it goes on, unless its consumer stops; after any other [`Error`] it gives `None`.
+#[must_use = "it is an iterator: nothing reaches its end unless somebody pulls"]
 pub struct Flow<T> {
     context: Context,
     chain: Box<dyn Pull<T>>,
@@ -40,7 +43,7 @@ impl<T: Send + 'static> Flow<T> {
     /// Batches of the epochs from `start` up to (not including) epoch `epochs`; `plan` says what an epoch holds.
     ///
     /// The plan must give the same batches each time it is asked for the same epoch: then a flow that starts at
-    /// cursor *c* gives exactly what another one gives from *c* on.
+    /// cursor *c* gives exactly what another one gives from *c* on. An epoch without any batch is a fatal error.
     pub fn source<I>(
         context: &Context,
         name: &str,
@@ -57,7 +60,7 @@ impl<T: Send + 'static> Flow<T> {
         Flow { context: context.clone(), chain: Box::new(source), ended: false }
     }
 
-    /// Does `work` on each batch, on the thread that pulls.
+    /// Does `work` on each batch, on the thread that pulls. A fault or a panic of it arrives in the place of the batch.
     pub fn stage<U: Send + 'static>(
         self,
         name: &str,
@@ -90,7 +93,8 @@ impl<T: Send + 'static> Flow<T> {
         self.with(|upstream, context| Prefetch::new(upstream, context, &name, limits))
     }
 
-    /// Leases memory for each batch before the next part may work on it, and notes its size.
+    /// Leases memory for each batch before the next part may work on it, and notes its size. A batch that a budget with
+    /// [`Oversize::Refuse`](crate::Oversize::Refuse) can never hold is an error in its place.
     pub fn lease(self, budget: &Budget, bytes: impl Fn(&T) -> usize + Send + 'static) -> Flow<T> {
         let budget = budget.clone();
         let name: Arc<str> = budget.name().into();

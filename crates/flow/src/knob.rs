@@ -24,7 +24,12 @@ struct State {
 
 impl Knob {
     /// A knob at `value`, which is brought into `range`.
+    ///
+    /// # Panics
+    ///
+    /// If `range` is empty.
     pub fn new(name: &str, value: usize, range: RangeInclusive<usize>) -> Knob {
+        assert!(!range.is_empty(), "the range {range:?} of the knob `{name}` is empty");
         let value = value.clamp(*range.start(), *range.end());
         let state = Mutex::new(State { value, watchers: WaitSet::default() });
         Knob(Arc::new(Inner { name: name.into(), range, state }))
@@ -74,5 +79,23 @@ impl Knob {
 impl fmt::Debug for Knob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Knob({}={} of {:?})", self.name(), self.get(), self.0.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_brought_into_the_range() {
+        let knob = Knob::new("depth", 9, 1..=4);
+        assert_eq!((knob.get(), knob.set(0), knob.set(3), knob.get()), (4, 1, 3, 3));
+    }
+
+    #[test]
+    #[should_panic = "the range 4..=1 of the knob `depth` is empty"]
+    #[allow(clippy::reversed_empty_ranges)] // that is the mistake
+    fn an_empty_range_is_named() {
+        Knob::new("depth", 2, 4..=1);
     }
 }

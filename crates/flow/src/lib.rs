@@ -14,9 +14,9 @@
 //! | `queue.rs` | [`Queue`]: bounded in items and bytes, resizable, closable |
 //! | `budget.rs` | [`Budget`], [`Lease`]: memory admitted before work starts |
 //! | `knob.rs` | [`Knob`]: a number that may change while the flow runs |
-//! | `tune.rs` | [`Tuner`]: pure rules that turn measurements into knob moves with reasons |
-//! | `autotune.rs` | [`Autotune`]: reads the meters, asks the tuner, turns the knobs |
-//! | `stats.rs` | [`Series`], [`Summary`], stage and queue records |
+//! | `tune.rs` | pure rules that turn measurements into knob moves, each a [`Decision`] with its reason |
+//! | `autotune.rs` | [`Autotune`]: reads the meters, asks those rules, turns the knobs |
+//! | `stats.rs` | [`Summary`] of measurements, stage and queue records |
 //! | `trace.rs` | [`Span`]s: who worked on which batch from when to when |
 //! | `clock.rs` | [`Clock`]: real time, or virtual time on which a 150 ms pipeline is tested in microseconds |
 //! | `random.rs` | [`Random`]: numbers from a seed and a place |
@@ -76,7 +76,7 @@ pub use flow::Flow;
 pub use knob::Knob;
 pub use queue::{Closed, Queue, QueueLimits};
 pub use random::Random;
-pub use stats::{QueueStats, Series, StageStats, Summary};
+pub use stats::{QueueStats, StageStats, Summary};
 pub use stop::Stop;
 pub use trace::{Event, Span, Trace};
-pub use tune::{Decision, MemoryView, Observation, QueueView, StageView, Tuner};
+pub use tune::Decision;

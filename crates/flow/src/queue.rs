@@ -20,9 +20,9 @@ use crate::wait::{WaitSet, Waker};
 /// How much a queue may hold.
 #[derive(Clone, Debug)]
 pub struct QueueLimits {
-    /// Batches; may change while it runs.
+    /// Batches; may change while it runs. Zero counts as one.
     pub items: Knob,
-    /// Bytes.
+    /// Bytes. A batch that is larger passes alone.
     pub bytes: usize,
 }
 
@@ -34,8 +34,16 @@ impl From<&Knob> for QueueLimits {
 }
 
 /// The queue was closed; the item that did not go in comes back.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed<T>(pub T);
+
+impl<T> fmt::Display for Closed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the queue is closed")
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Closed<T> {}
 
 /// A bounded queue. Clones share it.
 pub struct Queue<T>(Arc<Inner<T>>);
@@ -76,6 +84,10 @@ impl<T> Queue<T> {
     }
 
     /// Puts an item in, waiting for room.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] with the item if the queue is closed, before or while waiting.
     pub fn push(&self, item: T, bytes: usize) -> Result<(), Closed<T>> {
         let waker = self.0.clock.waker();
         let mut item = Some(item);

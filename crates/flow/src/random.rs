@@ -2,7 +2,7 @@
 //! drawn again: by another thread, on another device, after a kill.
 
 /// A sequence of numbers that depends on its seed alone (splitmix64: easy to repeat in any language).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(u64);
 
 impl Random {
@@ -39,8 +39,13 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    /// One of the numbers below `bound`, which is not 0.
+    /// One of the numbers below `bound`.
+    ///
+    /// # Panics
+    ///
+    /// If `bound` is 0: there is no such number.
     pub fn below(&mut self, bound: usize) -> usize {
+        assert!(bound > 0, "no number is below 0");
         (self.next() % bound as u64) as usize
     }
 

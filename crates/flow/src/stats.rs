@@ -19,7 +19,7 @@ const WINDOW: usize = 100;
 
 /// A series of measurements: true totals over all, spread and percentiles over the last hundred (SPEC R1).
 #[derive(Clone, Debug, Default)]
-pub struct Series {
+pub(crate) struct Series {
     count: u64,
     total: f64,
     mean: f64,
@@ -30,7 +30,7 @@ pub struct Series {
 
 impl Series {
     /// Adds a value.
-    pub fn add(&mut self, value: f64) {
+    pub(crate) fn add(&mut self, value: f64) {
         self.count += 1;
         self.total += value;
         let delta = value - self.mean;
@@ -42,23 +42,13 @@ impl Series {
         self.last.push_back(value);
     }
 
-    /// How many values there were.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Their sum.
-    pub fn total(&self) -> f64 {
-        self.total
-    }
-
     /// The last hundred values, oldest first.
-    pub fn last(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+    pub(crate) fn last(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         self.last.iter().copied()
     }
 
     /// Mean, spread and percentiles.
-    pub fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         let mut sorted: Vec<f64> = self.last().collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len() as f64;
@@ -86,7 +76,8 @@ impl Series {
     }
 }
 
-/// What a [`Series`] says. Times are in seconds.
+/// What a series of measurements says: true totals over all, spread and percentiles over the last hundred. Times are in
+/// seconds; without a value, everything is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of values.
@@ -114,7 +105,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these values.
+    /// Of these values, oldest first.
     pub fn of(values: &[f64]) -> Summary {
         let mut series = Series::default();
         values.iter().for_each(|&value| series.add(value));

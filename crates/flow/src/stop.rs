@@ -34,7 +34,7 @@ impl Stop {
         lock(&self.0).reason.clone()
     }
 
-    /// Waits until the run is asked to end.
+    /// Waits until the run is asked to end. Returns why.
     pub fn wait(&self, clock: &crate::Clock) -> Arc<str> {
         let waker = clock.waker();
         loop {

@@ -9,7 +9,7 @@ use crate::envelope::Cursor;
 use crate::sync::{Mutex, lock};
 
 /// One piece of work, measured by the stage that did it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The stage.
     pub stage: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Span {
 }
 
 /// Something else worth seeing on the time line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// How full a queue was after a change.
     Fill {

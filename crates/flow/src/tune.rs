@@ -18,32 +18,32 @@ const MARGIN: f64 = 0.9;
 
 /// What was seen since the last look.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observation {
+pub(crate) struct Observation {
     /// Trimmed mean of the sink's work per batch, in ms.
-    pub step_ms: f64,
+    pub(crate) step_ms: f64,
     /// Share of the sink's time without a batch.
-    pub starved: f64,
+    pub(crate) starved: f64,
     /// The stages before the sink, from the source on.
-    pub stages: Vec<StageView>,
+    pub(crate) stages: Vec<StageView>,
     /// The queues, from the source on.
-    pub queues: Vec<QueueView>,
+    pub(crate) queues: Vec<QueueView>,
     /// The memory that batches may take, if it is bounded.
-    pub memory: Option<MemoryView>,
+    pub(crate) memory: Option<MemoryView>,
 }
 
 /// One stage.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StageView {
+pub(crate) struct StageView {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Mean work per batch, in ms.
-    pub busy_ms: f64,
+    pub(crate) busy_ms: f64,
     /// Time per batch that the stage as a whole really took, in ms, waits included.
-    pub pace_ms: f64,
+    pub(crate) pace_ms: f64,
     /// Batches worked on at once.
-    pub width: usize,
+    pub(crate) width: usize,
     /// The most that `width` may become; equal to it when the stage cannot be widened.
-    pub max_width: usize,
+    pub(crate) max_width: usize,
 }
 
 impl StageView {
@@ -55,32 +55,32 @@ impl StageView {
 
 /// One queue.
 #[derive(Clone, Debug, PartialEq)]
-pub struct QueueView {
+pub(crate) struct QueueView {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its capacity in batches.
-    pub depth: usize,
+    pub(crate) depth: usize,
     /// The least and the most that `depth` may become.
-    pub min_depth: usize,
+    pub(crate) min_depth: usize,
     /// See `min_depth`.
-    pub max_depth: usize,
+    pub(crate) max_depth: usize,
     /// It was full and later empty.
-    pub full_then_empty: bool,
+    pub(crate) full_then_empty: bool,
     /// Mean size of a batch in it.
-    pub item_bytes: usize,
+    pub(crate) item_bytes: usize,
 }
 
 /// The memory that batches may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MemoryView {
+pub(crate) struct MemoryView {
     /// What may be leased.
-    pub limit_bytes: usize,
+    pub(crate) limit_bytes: usize,
     /// What is leased.
-    pub used_bytes: usize,
+    pub(crate) used_bytes: usize,
 }
 
 /// A move, or the decision to rest, with its reason.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The stage or queue; empty when nothing moves.
     pub knob: String,
@@ -111,7 +111,7 @@ impl fmt::Display for Decision {
 
 /// Remembers what was tried.
 #[derive(Clone, Debug, Default)]
-pub struct Tuner {
+pub(crate) struct Tuner {
     /// The widening that is to be judged at the next look.
     trial: Option<Trial>,
     /// Stages that more width does not help, with the reason.
@@ -130,12 +130,12 @@ struct Trial {
 
 impl Tuner {
     /// Nothing tried yet.
-    pub fn new() -> Tuner {
+    pub(crate) fn new() -> Tuner {
         Tuner::default()
     }
 
     /// One look: at most one move. `None` when it rests for the same reason as before.
-    pub fn decide(&mut self, seen: &Observation) -> Option<Decision> {
+    pub(crate) fn decide(&mut self, seen: &Observation) -> Option<Decision> {
         let decision = self.choose(seen);
         if decision.is_move() {
             self.last_rest = None;

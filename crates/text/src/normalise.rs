@@ -29,7 +29,7 @@ impl Language {
         }
     }
 
-    /// From a code such as `en`, `en-us` or `fa`.
+    /// From a code in lower case, such as `en`, `en-us` or `fa`; `None` for other languages.
     pub fn from_code(code: &str) -> Option<Language> {
         match code.split(['-', '_']).next() {
             Some("en") => Some(Language::English),
@@ -38,7 +38,7 @@ impl Language {
         }
     }
 
-    /// The language most letters of a text belong to; `None` without letters.
+    /// The language most letters of a text belong to, Persian when it is even; `None` without letters of either.
     pub fn guess(text: &str) -> Option<Language> {
         let persian = text.chars().filter(|c| ('\u{0600}'..='\u{06FF}').contains(c) && c.is_alphanumeric()).count();
         let latin = text.chars().filter(char::is_ascii_alphabetic).count();
@@ -65,7 +65,8 @@ impl Normaliser {
         Normaliser { language }
     }
 
-    /// The words to be said, in lower case, with the punctuation that changes how they are said.
+    /// The words to be said, in lower case, with the punctuation that changes how they are said. Any text will do; one
+    /// without words may become empty.
     pub fn normalise(&self, text: &str) -> String {
         // What one pass leaves may be something to expand: a blank less makes `dr .` an abbreviation. Repeated until
         // nothing changes, so that a normalised text stays as it is; nothing was ever seen to need a fourth pass.

@@ -16,6 +16,7 @@ pub struct Phonemiser {
 
 /// Why there are no phonemes.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum PhonemeError {
     /// The program is not installed or does not start.
     Missing(io::Error),
@@ -34,15 +35,30 @@ impl fmt::Display for PhonemeError {
     }
 }
 
-impl std::error::Error for PhonemeError {}
+impl std::error::Error for PhonemeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PhonemeError::Missing(error) => Some(error),
+            PhonemeError::Failed(_) => None,
+        }
+    }
+}
 
 impl Phonemiser {
     /// Finds out whether the program can be used.
+    ///
+    /// # Errors
+    ///
+    /// [`PhonemeError::Missing`] if it does not start.
     pub fn new(language: Language) -> Result<Phonemiser, PhonemeError> {
         Phonemiser::with_program("espeak-ng", language)
     }
 
     /// The same with a program of another name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Phonemiser::new`].
     pub fn with_program(program: &str, language: Language) -> Result<Phonemiser, PhonemeError> {
         let voice = match language {
             Language::English => "en-us",
@@ -54,6 +70,10 @@ impl Phonemiser {
     }
 
     /// The phonemes of one text, words separated by blanks, clauses by ` | `.
+    ///
+    /// # Errors
+    ///
+    /// [`PhonemeError`] if the program does not start or does not succeed.
     pub fn phonemes(&self, text: &str) -> Result<String, PhonemeError> {
         let mut child = Command::new(&self.program)
             .args(["-q", "--ipa", "-v", self.voice, "--stdin"])
@@ -96,6 +116,12 @@ mod tests {
     fn a_missing_program_is_named() {
         let error = Phonemiser::with_program("no-such-espeak", Language::English).expect_err("missing");
         assert!(error.to_string().contains("espeak-ng"), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_the_source() {
+        let error = Phonemiser::with_program("no-such-espeak", Language::English).expect_err("missing");
+        assert!(std::error::Error::source(&error).is_some_and(|source| source.is::<io::Error>()));
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub struct Encoded {
 
 /// Why a vocabulary is not one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VocabularyError {
     /// A character twice.
     Duplicate(char),
@@ -66,6 +67,10 @@ impl Tokenizer {
     }
 
     /// These characters get the ids 1, 2, … in this order.
+    ///
+    /// # Errors
+    ///
+    /// [`VocabularyError::Duplicate`] if one of them comes twice.
     pub fn new(symbols: impl IntoIterator<Item = char>) -> Result<Tokenizer, VocabularyError> {
         let symbols: Vec<char> = symbols.into_iter().collect();
         let mut ids = BTreeMap::new();
@@ -82,7 +87,7 @@ impl Tokenizer {
         self.symbols.len() + 1
     }
 
-    /// The ids of a text.
+    /// The ids of a text, which should be normalised: see [`Normaliser`](crate::Normaliser).
     pub fn encode(&self, text: &str) -> Encoded {
         let mut encoded = Encoded { ids: Vec::with_capacity(text.len()), unknown: BTreeSet::new() };
         for c in text.chars() {
@@ -101,13 +106,17 @@ impl Tokenizer {
         ids.iter().filter_map(|&id| self.symbols.get((id as usize).checked_sub(1)?)).collect()
     }
 
-    /// As JSON.
+    /// As JSON, for [`Tokenizer::from_json`].
     pub fn to_json(&self) -> String {
         let saved = Saved { format: "tandem-vocabulary-1".to_owned(), symbols: self.symbols.clone() };
         serde_json::to_string(&saved).expect("plain data")
     }
 
     /// From JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`VocabularyError`] if it is not what [`Tokenizer::to_json`] gives, or has a character twice.
     pub fn from_json(json: &str) -> Result<Tokenizer, VocabularyError> {
         let saved: Saved = serde_json::from_str(json).map_err(|error| VocabularyError::Format(error.to_string()))?;
         if saved.format != "tandem-vocabulary-1" {

@@ -3,14 +3,13 @@
 //!
 //!     cargo run --release -p tandem-train --no-default-features --example own_model
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, activation::relu};
-use tandem_data::{Cache, CacheMode, Corpus, CorpusSettings, DemoCorpus};
-use tandem_data::{LoadSettings, Loader, PlanSettings, Tolerance};
+use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
 use tandem_train::{MelStats, prepare};
 
@@ -23,11 +22,11 @@ struct Autoencoder {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     DemoCorpus { clips: 64, speakers: 2, seed: 1 }.write(folder.path())?;
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false))?;
+    let corpus = Corpus::open(folder.path(), CorpusSettings::default())?;
     let (clips, bands) = ((0..corpus.len() as u32).collect(), corpus.settings().mel.n_mels);
-    let plan = PlanSettings { batch_size: 8, seed: 1, static_shapes: false, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
-    let cache = Cache::new(CacheMode::Ram, corpus.work_folder(), 100_000_000, &corpus.settings().mel);
+    let plan = PlanSettings { batch_size: 8, ..PlanSettings::default() };
+    let settings = LoadSettings { plan, ..LoadSettings::default() };
+    let cache = corpus.cache(CacheMode::Ram, 100_000_000);
     let loader = Loader::new(Arc::new(corpus), clips, settings, cache)?;
     let stats = MelStats::measure(&loader).ok_or("not one clip can be read")?;
 

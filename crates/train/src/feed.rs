@@ -13,9 +13,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tandem_data::{
-    Cache, CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, Tolerance, split,
-};
+use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, Tolerance, split};
 use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize};
 use tandem_model::weights::{HostTensor, Tensors};
@@ -172,7 +170,7 @@ fn loader(
         CachePlace::Disk => CacheMode::Disk,
         CachePlace::Off => CacheMode::Off,
     };
-    let cache = Cache::new(mode, corpus.work_folder(), settings.cache_limit, &corpus.settings().mel);
+    let cache = corpus.cache(mode, settings.cache_limit);
     let plan =
         PlanSettings { batch_size, seed: settings.seed, static_shapes: settings.static_shapes, plain_order: false };
     let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: reference, as_signal };

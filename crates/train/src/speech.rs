@@ -160,9 +160,7 @@ impl Speech {
             return Err(SpeechError::ShortReference(path.to_owned(), seconds));
         }
         if shape.rate != self.mel.sample_rate {
-            Resampler::new(shape.rate, self.mel.sample_rate)
-                .ok_or_else(|| failed(AudioError::Rate(shape.rate)))?
-                .resample(&mut samples, 0);
+            Resampler::new(shape.rate, self.mel.sample_rate).map_err(failed)?.resample(&mut samples, 0);
         }
         let mut log_mel = LogMel::new(&self.mel).map_err(SpeechError::Settings)?;
         let mel = log_mel.compute(&samples);

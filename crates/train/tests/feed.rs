@@ -1,7 +1,6 @@
 //! The pipeline of a run, without a model.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tandem_data::{Corpus, CorpusSettings, DemoCorpus};
 use tandem_device::Lanes;
@@ -15,7 +14,7 @@ use tandem_train::{Budgets, CachePlace, Data, Feed, MelStats, TrainSettings};
 fn a_starved_model_gets_more_workers() {
     let folder = tempfile::tempdir().expect("a folder");
     DemoCorpus { clips: 24, speakers: 1, seed: 3 }.write(folder.path()).expect("written");
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false));
+    let corpus = Corpus::open(folder.path(), CorpusSettings::default());
     let data = Data::new(Arc::new(corpus.expect("a corpus")), None).expect("data");
     let moves = |autotune: bool| {
         let settings = TrainSettings {

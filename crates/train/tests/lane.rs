@@ -3,19 +3,16 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tandem_audio::MelSettings;
-use tandem_data::{
-    Cache, CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance,
-};
+use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
 use tandem_model::Device;
 use tandem_train::{DataLane, MelStats, prepare};
 
 fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader> {
     let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: Some(40), as_signal };
-    let cache = Cache::new(mode, corpus.work_folder(), 1 << 30, &corpus.settings().mel);
+    let settings = LoadSettings { plan, reference_frames: Some(40), as_signal, ..LoadSettings::default() };
+    let cache = corpus.cache(mode, 1 << 30);
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid")
 }
 
@@ -23,8 +20,7 @@ fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader>
 fn differences(device: &Device, batches: usize) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().expect("a folder");
     DemoCorpus { clips: 12, speakers: 2, seed: 3 }.write(folder.path()).expect("writes");
-    let corpus =
-        Corpus::open(folder.path(), CorpusSettings::default(), |_, _| {}, &AtomicBool::new(false)).expect("opens");
+    let corpus = Corpus::open(folder.path(), CorpusSettings::default()).expect("opens");
     let corpus = Arc::new(corpus);
     let (mels, signals) = (loader(&corpus, false, CacheMode::Off), loader(&corpus, true, CacheMode::Off));
     let n_mels = MelSettings::default().n_mels;

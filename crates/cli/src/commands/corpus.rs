@@ -46,7 +46,7 @@ pub(crate) fn open(
     stop: &AtomicBool,
     messages: &Messages,
 ) -> Result<Arc<Corpus>, Failure> {
-    opened(folder, messages, |progress| Corpus::open(folder, settings, progress, stop))
+    opened(folder, messages, |progress| Corpus::open_with(folder, settings, progress, stop))
 }
 
 /// The same for certain rows of it.

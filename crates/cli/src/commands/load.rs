@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tandem_data::{
-    Batch, Cache, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Tolerance, waste,
-};
+use tandem_data::{Batch, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Tolerance, waste};
 use tandem_flow::{Budget, Context, Cursor, ErrorKind, Flow, Knob, Oversize};
 use tandem_text::Tokenizer;
 
@@ -59,7 +57,7 @@ impl Session {
             CacheKind::Ram => CacheMode::Ram,
             CacheKind::Disk => CacheMode::Disk,
         };
-        let cache = Cache::new(mode, corpus.work_folder(), args.cache_limit * MB, &corpus.settings().mel);
+        let cache = corpus.cache(mode, args.cache_limit * MB);
         let plan = PlanSettings {
             batch_size: args.batch_size as usize,
             seed: if args.bench { BENCH_SEED } else { args.seed },

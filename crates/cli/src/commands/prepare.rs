@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde_json::json;
-use tandem_data::{Cache, CacheMode, ClipFault, LoadSettings, Loader, PlanSettings, Tolerance};
+use tandem_data::{CacheMode, ClipFault, LoadSettings, Loader, PlanSettings, Tolerance};
 
 use crate::args::PrepareArgs;
 use crate::commands::corpus::{self, MB};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
         print(&corpus::describe(&corpus, messages))?;
     }
     let clips = corpus.len() as u32;
-    let cache = Cache::new(CacheMode::Disk, corpus.work_folder(), args.cache_limit * MB, &corpus.settings().mel);
+    let cache = corpus.cache(CacheMode::Disk, args.cache_limit * MB);
     let plan = PlanSettings { batch_size: 1, seed: 0, static_shapes: false, plain_order: false };
     let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
     let loader = Loader::new(corpus.clone(), (0..clips).collect(), settings, cache)
