@@ -421,10 +421,3 @@ fn the_benchmark_line_has_what_the_benchmark_reads() {
     }
     assert_eq!(json["epoch_s"].as_array().map(Vec::len), Some(2));
 }
-
-#[test]
-fn the_help_of_the_data_commands_is_grouped_and_has_examples() {
-    for command in ["doctor", "prepare", "load"] {
-        insta::assert_snapshot!(format!("help-{command}"), stdout(&run(&format!("{command} --help"))));
-    }
-}

@@ -14,7 +14,7 @@ use crate::support::{Workplace, difference, events, facts, last_json, position, 
 fn the_command_lines_of_the_earlier_system_run() {
     let work = Workplace::new(24, 2);
     DemoCorpus { clips: 6, speakers: 2, seed: 9 }.write(&work.path("validation")).expect("written");
-    let small = "--model-size smoke --max-steps 2 --sample-every 0 --json";
+    let small = "--model-size smoke --max-steps 2 --sample-every 0";
     let data =
         format!("--train-data {} --val-data {}", work.path("corpus").display(), work.path("validation").display());
     let lines = [
@@ -31,6 +31,12 @@ fn the_command_lines_of_the_earlier_system_run() {
         "--model-size tiny --batch-size 16 --data-gpu 0 --model-gpu 1 --enable-memory-isolation --enable-static-shapes --data-gpu-memory 8192 --model-gpu-memory 16384".to_owned(),
         "--model-size tiny --batch-size 24 --data-gpu 0 --model-gpu 1 --enable-memory-isolation --data-gpu-memory 10240 --model-gpu-memory 20480".to_owned(),
     ];
+    // The words of SPEC T1 to T5, as they were looked at.
+    let is_promised = |line: &&str| {
+        let begins = ["🚀", "🎯", "✅", "   - ", "   Set visible", "   (Original", "Creating model"];
+        begins.iter().any(|begin| line.starts_with(begin))
+    };
+    let mut golden = String::new();
     for (number, line) in lines.iter().enumerate() {
         let name = format!("run{number}");
         let small =
@@ -39,7 +45,11 @@ fn the_command_lines_of_the_earlier_system_run() {
             format!("train {data} {line} {small} --simulate-devices 4 --checkpoint-dir {}", work.path(&name).display());
         let output = run(&all);
         assert!(output.status.success(), "{all}: {}", stderr(&output));
-        assert_eq!(last_json(&output)["report"]["step"], 2, "{all}");
+        let report = fs::read_to_string(work.path(&name).join("report.json")).expect("a report");
+        assert_eq!(serde_json::from_str::<Value>(&report).expect("JSON")["step"], 2, "{all}");
+        let text = stdout(&output);
+        golden += &format!("$ tandem train {line}\n");
+        golden.extend(text.lines().filter(is_promised).map(|line| format!("{line}\n")));
         let lanes = &facts(&work, &name)["lanes"];
         let (mode, backend) = match line.contains("--data-gpu") {
             true => ("multi-gpu", "simulated"),
@@ -47,6 +57,7 @@ fn the_command_lines_of_the_earlier_system_run() {
         };
         assert_eq!((&lanes["mode"], &lanes["model"]["backend"]), (&mode.into(), &backend.into()), "{all}");
     }
+    insta::assert_snapshot!("command-lines", golden);
 }
 
 /// SPEC T1 to T5, T9, T10.

@@ -1,8 +1,10 @@
 //! What Tandem promises its users: one module per promise, run on the real program.
 
+mod commands;
 mod config;
 mod corpus;
 mod data;
+mod dependencies;
 mod devices;
 mod documents;
 mod lanes;
@@ -13,3 +15,4 @@ mod report;
 mod simulate;
 mod support;
 mod train;
+mod words;

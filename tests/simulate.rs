@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::support::{last_json, run, stderr, stdout, tandem};
+use crate::support::{interrupt, last_json, run, stderr, stdout, tandem};
 
 const EXAMPLE: &str = "simulate --load 12.3ms±2.1 --preprocess 5.1ms±0.8 --transfer 8.7ms±1.2 --train 123.4ms±5.2 \
                        --steps 200 --workers 4 --pipeline-depth 2 --clock virtual";
@@ -54,11 +54,6 @@ fn the_report_reads_as_shown_in_the_documents() {
                  --clock virtual";
     insta::assert_snapshot!("autotune", stdout(&run(tuned)));
     insta::assert_snapshot!("persian", stdout(&run(&format!("--lang fa {EXAMPLE}"))));
-}
-
-#[test]
-fn the_help_is_grouped_and_has_examples() {
-    insta::assert_snapshot!("help", stdout(&run("simulate --help")));
 }
 
 #[test]
@@ -175,29 +170,11 @@ fn ctrl_c_ends_the_run_and_loses_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    // Only once the program catches SIGINT does it make sense to send it.
-    let id = child.id().to_string();
-    let catches_interrupts = || {
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
-        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & 2 != 0)
-    };
-    while !catches_interrupts() {
-        std::thread::yield_now();
-    }
-    let sent = std::process::Command::new("kill").args(["-INT", &id]).status().expect("kill exists");
-    assert!(sent.success());
+    interrupt(&child);
     let mut text = String::new();
     child.stdout.take().expect("piped").read_to_string(&mut text).expect("UTF-8");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     let json: serde_json::Value = serde_json::from_str(text.lines().last().expect("a report")).expect("JSON");
     assert!(json["steps"].as_u64().is_some_and(|steps| steps < 100_000), "{json}");
     assert!(path.exists(), "the trace is there");
-}
-
-#[test]
-fn output_that_is_not_a_terminal_has_no_control_characters() {
-    let output = run(EXAMPLE);
-    let text = stdout(&output) + &stderr(&output);
-    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use tandem_data::DemoCorpus;
@@ -19,6 +19,22 @@ pub(crate) fn tandem() -> Command {
 /// Runs it with arguments separated by blanks.
 pub(crate) fn run(arguments: &str) -> Output {
     tandem().args(arguments.split_whitespace()).output().expect("the program starts")
+}
+
+/// Ctrl-C, once the program catches it: before that it makes no sense to send it.
+#[cfg(target_os = "linux")]
+pub(crate) fn interrupt(child: &Child) {
+    let id = child.id().to_string();
+    let catches_interrupts = || {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
+        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & 2 != 0)
+    };
+    while !catches_interrupts() {
+        std::thread::yield_now();
+    }
+    let sent = Command::new("kill").args(["-INT", &id]).status().expect("kill exists");
+    assert!(sent.success());
 }
 
 pub(crate) fn stdout(output: &Output) -> String {

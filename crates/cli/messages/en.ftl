@@ -468,3 +468,21 @@ config-earlier = in the earlier system `{$key}`; here: {$became}
 config-no-key = there is no key `{$key}`
 config-near = did you mean `{$key}`?
 config-hint-init = `tandem config init` prints all keys
+
+# Pages made from the definition of the flags (tandem man --markdown)
+reference-commands = Commands
+reference-settings = Settings: the keys of config.yaml
+reference-made = Made by `tandem man --markdown` from the program itself; a test compares. See also [configuration](../guide/configuration.md).
+reference-codes = Exit codes
+reference-code = code
+reference-meaning = meaning
+reference-options = Options
+reference-flag = flag
+reference-default = default
+reference-key = key
+reference-earlier = Keys of the earlier system
+reference-became = what it became
+code-done = Done. Also a training run that was stopped by Ctrl-C or SIGTERM, with its checkpoint written: the same command goes on.
+code-failed = The work failed, or what was asserted does not hold (`--assert-healthy`, `devices --self-test`, `doctor` with findings).
+code-usage = The command line, a file of settings, the data or the device asked for is wrong; nothing was done.
+code-interrupted = Interrupted by Ctrl-C where there is nothing to go on from (`advise`, `profile`, `simulate`, `doctor`, `prepare`, `load`); what was worth keeping is kept.

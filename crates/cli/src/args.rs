@@ -110,7 +110,7 @@ pub(crate) enum ClockKind {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Durations: 12.3ms, 12.3ms±2.1 (mean ± standard deviation), 12.3ms+-500us. Units: ns, us, ms, s.
-Faults: STAGE:KIND@BATCH; KIND is error, panic, hang, oom or slowFACTOR, for example preprocess:hang@17.
+Faults: STAGE:KIND@BATCH; STAGE is load, preprocess, transfer or train; KIND is error, panic, hang, oom or slowFACTOR.
 
 Exit code: 0 done, 1 a stage failed, 2 wrong arguments, 130 interrupted (what was done is reported).
 
@@ -146,7 +146,7 @@ pub(crate) struct SimulateArgs {
     /// Batches to train on
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "Pipeline")]
     pub(crate) steps: u64,
-    /// Batches loaded at once; 0 = in line
+    /// Workers: batches loaded at once; 0 = none
     #[arg(long, visible_alias = "num-workers", value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=1024), help_heading = "Pipeline")]
     pub(crate) workers: u64,
     /// Batches kept ready on the host
@@ -159,7 +159,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "MB", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000_000), help_heading = "Pipeline")]
     pub(crate) batch_mb: u64,
     /// Host memory that all batches together may take, in MB
-    #[arg(long, value_name = "MB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "Pipeline")]
+    #[arg(long, value_name = "MB", default_value_t = 1024, value_parser = parse_decimal_megabytes, help_heading = "Pipeline")]
     pub(crate) memory_limit: u64,
     /// No overlap: one thread does everything, one after the other
     #[arg(long, conflicts_with = "autotune", help_heading = "Pipeline")]
@@ -174,7 +174,7 @@ pub(crate) struct SimulateArgs {
     /// How time passes
     #[arg(long, value_enum, default_value_t = ClockKind::Real, help_heading = "Run")]
     pub(crate) clock: ClockKind,
-    /// Another seed gives other jitter
+    /// Seed of the jitter
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Run")]
     pub(crate) seed: u64,
     /// Make a lane misbehave (may be given several times)
@@ -184,10 +184,10 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, help_heading = "Run")]
     pub(crate) stall_timeout: Duration,
 
-    /// Write a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Write who worked when, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
-    /// Print one JSON object, on the last line, instead of the report
+    /// Print one JSON object instead of the report
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
@@ -195,7 +195,7 @@ pub(crate) struct SimulateArgs {
 /// A folder of clips and how to read it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CorpusArgs {
-    /// Corpus in the LJSpeech layout: metadata.csv (id|text|normalised text) and wavs/ID.wav (or .flac, .mp3, .ogg)
+    /// Corpus in the LJSpeech layout: metadata.csv (id|text or id|text|normalised text) and wavs/ID.wav (or .flac, .mp3, .ogg)
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
@@ -211,10 +211,10 @@ pub(crate) struct ReadArgs {
     /// Folder of the audio files below DIR
     #[arg(long, value_name = "NAME", default_value = "wavs", help_heading = "Corpus")]
     pub(crate) audio_folder: String,
-    /// Leave out clips with more mel frames
+    /// Leave out clips with more than N mel frames
     #[arg(long, value_name = "N", help_heading = "Corpus")]
     pub(crate) max_mel_frames: Option<u64>,
-    /// Leave out clips with a longer text
+    /// Leave out clips whose text has more than N characters
     #[arg(long, value_name = "N", help_heading = "Corpus")]
     pub(crate) max_text_length: Option<u64>,
     /// Samples per second of the features; clips of another rate are resampled
@@ -223,7 +223,7 @@ pub(crate) struct ReadArgs {
     /// Mel bands
     #[arg(long, value_name = "N", default_value_t = 80, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024), help_heading = "Features")]
     pub(crate) n_mels: usize,
-    /// Length of a transform
+    /// Samples of one Fourier transform
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Features")]
     pub(crate) n_fft: usize,
     /// Samples between two frames
@@ -259,8 +259,8 @@ impl TextLanguage {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit code: 0 every clip can be used (limits that you set do not count), 1 some are left out (or, with --strict, anything
-is odd), 2 wrong arguments or no corpus, 130 interrupted.
+    after_help = "Exit code: 0 every clip can be used (limits that you set do not count), 2 wrong arguments or no corpus, 130 interrupted,
+1 some are left out (or, with --strict, anything is odd).
 
 Examples:
   tandem doctor my-voice
@@ -279,17 +279,17 @@ pub(crate) struct DoctorArgs {
     /// Findings of each kind that are listed
     #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Output")]
     pub(crate) list: usize,
-    /// Exit with 1 also when clips are only odd
+    /// End with exit code 1 also when clips are only odd
     #[arg(long, help_heading = "Output")]
     pub(crate) strict: bool,
-    /// Print one JSON object, on the last line, instead of the report
+    /// Print one JSON object instead of the report
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
-Exit code: 0 done, 1 too many bad clips or a cache that cannot be written, 2 wrong arguments or no corpus, 130 interrupted.
+Exit code: 0 done, 1 too many bad clips or a cache that cannot be written, 2 wrong arguments, no corpus or no usable clip, 130 interrupted.
 
 Examples:
   tandem prepare my-voice
@@ -300,7 +300,7 @@ pub(crate) struct PrepareArgs {
     /// The most that the cache may take on disk, in MB
     #[arg(long, value_name = "MB", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000), help_heading = "Cache")]
     pub(crate) cache_limit: u64,
-    /// Print one JSON object, on the last line, instead of the report
+    /// Print one JSON object instead of the report
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
@@ -341,16 +341,16 @@ pub(crate) struct LoadArgs {
     /// Clips in a batch
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=65_536), help_heading = "Pipeline")]
     pub(crate) batch_size: u64,
-    /// Batches made at once; 0 = in line; without it, one for each core
+    /// Workers: batches made at once; 0 = none; without it, one for each core
     #[arg(long, visible_alias = "num-workers", value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024), help_heading = "Pipeline")]
     pub(crate) workers: Option<u64>,
     /// Batches kept ready
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Pipeline")]
     pub(crate) buffer_size: u64,
     /// Memory that all batches together may take, in MB
-    #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "Pipeline")]
+    #[arg(long, value_name = "MB", default_value_t = 64, value_parser = parse_decimal_megabytes, help_heading = "Pipeline")]
     pub(crate) memory_limit: u64,
-    /// The same seed gives the same batches
+    /// Seed of the order: the same gives the same batches
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Pipeline")]
     pub(crate) seed: u64,
     /// Pad batches to a few shapes that never change
@@ -374,7 +374,7 @@ pub(crate) struct LoadArgs {
     /// Which of the benchmark's folders
     #[arg(long, value_enum, requires = "bench", help_heading = "Output")]
     pub(crate) variant: Option<Variant>,
-    /// Print one JSON object, on the last line, instead of the report
+    /// Print one JSON object instead of the report
     #[arg(long, conflicts_with = "bench", help_heading = "Output")]
     pub(crate) json: bool,
 }

@@ -9,6 +9,10 @@ pub(crate) const FAILED: u8 = 1;
 /// Interrupted by the user (128 + SIGINT), after everything worth keeping was written.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// Every exit code, and the message that says what it means.
+pub(crate) const CODES: [(u8, &str); 4] =
+    [(0, "code-done"), (FAILED, "code-failed"), (USAGE, "code-usage"), (INTERRUPTED, "code-interrupted")];
+
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -38,9 +42,9 @@ impl Failure {
     pub(crate) fn render(&self, messages: &Messages, terminal: bool) -> String {
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let (red, blue, plain) = if colour { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
-        let mut text = format!("{red}{}{plain}: {}", messages.get("error"), self.message);
+        let mut text = format!("{red}{}{plain}: {}", messages.get("error"), messages.text(self.message.clone()));
         for hint in &self.hints {
-            text += &format!("\n{blue}{}{plain}: {hint}", messages.get("hint"));
+            text += &format!("\n{blue}{}{plain}: {}", messages.get("hint"), messages.text(hint.clone()));
         }
         text
     }

@@ -9,6 +9,7 @@ mod lanes;
 mod listeners;
 mod messages;
 mod settings;
+mod texts;
 mod ui;
 
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ use clap::FromArgMatches;
 use crate::args::{Args, Command};
 use crate::config::Given;
 use crate::failure::Failure;
-use crate::messages::Messages;
+use crate::messages::{Lang, Messages};
 
 /// So that `--enable-memory-isolation` knows what a step on the CPU takes.
 #[global_allocator]
@@ -31,14 +32,16 @@ fn main() -> ExitCode {
     // Mesa's layer that reorders GPUs for desktops looks for a window system and complains that there is none.
     // SAFETY: no other thread is running yet.
     unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
-    let args = match parse(std::env::args_os().collect()) {
-        Ok(args) => args,
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let messages = Messages::for_user(Lang::typed(&typed));
+    let args = match parse(typed, &messages) {
+        Ok(Some(args)) => args,
+        Ok(None) => return ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", failure.render(&Messages::for_user(None), std::io::stderr().is_terminal()));
+            eprintln!("{}", failure.render(&messages, std::io::stderr().is_terminal()));
             return ExitCode::from(failure.code);
         }
     };
-    let messages = Messages::for_user(args.lang);
     let json = args.command.streams_json();
     match run(args, &messages) {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,23 +56,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was typed, after what `--config` says.
-fn parse(typed: Vec<OsString>) -> Result<Args, Failure> {
+/// What was typed, after what `--config` says; none when all that was asked for was help.
+fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Failure> {
     let (all, file) = config::expand(typed.clone()).map_err(|error| commands::config::wrong(&error))?;
-    let matches = config::command().try_get_matches_from(all).unwrap_or_else(|error| {
-        if let Some(file) = file.as_ref().filter(|_| error.use_stderr()) {
-            eprintln!("{}:", file.path.display());
-        }
-        error.exit()
-    });
-    let mut args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let command = match messages.lang() {
+        Lang::En => config::command(),
+        Lang::Fa => texts::localised(config::command()),
+    };
+    let parsed = command.try_get_matches_from(all).and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
+    let (mut args, matches) = match parsed {
+        Ok(both) => both,
+        Err(error) => return ui::usage::show(&error, file.as_ref(), messages).map(|()| None),
+    };
     for note in file.iter().flat_map(|file| &file.notes) {
-        eprintln!("{}", Messages::for_user(args.lang).with("config-note", &[("note", note)]));
+        eprintln!("{}", messages.with("config-note", &[("note", note)]));
     }
     if let Command::Train(train) = &mut args.command {
         train.given = Given::new(&typed, file.as_ref(), matches.subcommand_matches("train"));
     }
-    Ok(args)
+    Ok(Some(args))
 }
 
 fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
@@ -88,7 +93,7 @@ fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
         Command::Load(args) => commands::load::run(args, messages),
         Command::Config(args) => commands::config::run(&args, messages),
         Command::Completions(args) => commands::config::completions(&args),
-        Command::Man(args) => commands::config::man(&args, messages),
+        Command::Man(args) => commands::reference::run(&args, messages),
         Command::Simulate(args) => commands::simulate::run(args, messages),
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! Numbers, flags, paths and commands stay Latin in both. Persian lines isolate them from the right-to-left text.
 
+use std::ffi::OsString;
+
 use clap::ValueEnum;
 use fluent_bundle::{FluentArgs, FluentBundle, FluentResource, FluentValue};
 use tandem_observe::Direction;
+
+use crate::texts;
 
 /// The languages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -21,6 +25,13 @@ impl Lang {
             Lang::En => include_str!("../messages/en.ftl"),
             Lang::Fa => include_str!("../messages/fa.ftl"),
         }
+    }
+
+    /// What was typed, before anything else is understood.
+    pub(crate) fn typed(arguments: &[OsString]) -> Option<Lang> {
+        let mut words = arguments.iter().filter_map(|word| word.to_str());
+        let value = words.find_map(|word| (word == "--lang").then_some("").or(word.strip_prefix("--lang=")))?;
+        Lang::from_str(if value.is_empty() { words.next()? } else { value }, false).ok()
     }
 
     /// From `LC_ALL`, `LC_MESSAGES` or `LANG`, the first that is set, as every other program does it.
@@ -59,6 +70,26 @@ impl Messages {
         }
     }
 
+    pub(crate) fn lang(&self) -> Lang {
+        self.1
+    }
+
+    /// A text whose English is in the code, such as an error of a library.
+    pub(crate) fn text(&self, english: String) -> String {
+        match self.1 {
+            Lang::En => english,
+            Lang::Fa => texts::persian(&english),
+        }
+    }
+
+    /// A text of the help.
+    pub(crate) fn help(&self, english: &str) -> String {
+        match self.1 {
+            Lang::En => english.to_owned(),
+            Lang::Fa => texts::help(english),
+        }
+    }
+
     /// A message without arguments.
     pub(crate) fn get(&self, id: &str) -> String {
         self.with(id, &[])
@@ -68,7 +99,9 @@ impl Messages {
     pub(crate) fn with(&self, id: &str, values: &[(&str, &dyn std::fmt::Display)]) -> String {
         let mut args = FluentArgs::new();
         for (name, value) in values {
-            args.set(*name, FluentValue::from(value.to_string()));
+            let value = value.to_string();
+            // One word is a name; only a sentence can be an error of a library.
+            args.set(*name, FluentValue::from(if value.contains(' ') { self.text(value) } else { value }));
         }
         let message = self.0.get_message(id).and_then(|message| message.value());
         let pattern = message.unwrap_or_else(|| panic!("message `{id}` is in the catalogue"));
@@ -107,6 +140,21 @@ mod tests {
         let english = entries(Lang::En);
         assert!(english.len() > 20);
         assert_eq!(english, entries(Lang::Fa));
+    }
+
+    #[test]
+    fn a_stage_has_one_name_wherever_it_is_shown() {
+        for lang in [Lang::En, Lang::Fa] {
+            let messages = Messages::new(lang);
+            for stage in ["load", "preprocess", "transfer", "train", "gaps", "variation", "memory"] {
+                let name = messages.get(&format!("html-stage-{stage}"));
+                assert_eq!(messages.get(&format!("tui-{stage}")), name);
+                let in_advice = format!("advise-{}", if stage == "train" { "step" } else { stage });
+                if matches!(stage, "load" | "preprocess" | "transfer" | "train") {
+                    assert_eq!(messages.get(&in_advice), name);
+                }
+            }
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batches = loader.flow(&context, Cursor::START, 20, &workers, &buffer, &host);
     // A stage of one's own gets the `Batch` itself; this one normalises it and keeps frames, lengths and mask.
     let on_device = batches.stage("upload", move |batch| Ok(prepare(batch, &stats, 1, 1).upload(None, &device)));
+    let mut losses = Vec::new();
     for batch in on_device.release(&host).prefetch("ready", &depth) {
         let batch = batch?;
         let (mel, mask) = (batch.value.inputs.sound.mel, batch.value.inputs.sound.mask);
@@ -48,10 +49,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimiser.step(5e-3, model, gradients);
         if batch.cursor.batch == 0 {
-            println!("{}: loss {:.4}", batch.cursor, loss.inner().into_scalar::<f32>());
+            losses.push(loss.inner().into_scalar::<f32>());
+            println!("{}: loss {:.4}", batch.cursor, losses[losses.len() - 1]);
         }
     }
     let waited = context.queues().iter().find(|queue| queue.name == "ready").map_or(0.0, |queue| queue.pop_wait_s);
     println!("the model waited {waited:.2} s for batches, of {:.2} s in all", context.clock.now().as_secs_f64());
+    assert!(losses[losses.len() - 1] < 0.5 * losses[0], "it learns: {losses:?}");
     Ok(())
 }

@@ -57,9 +57,13 @@ pub(crate) struct CompletionsArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  tandem man ~/.local/share/man/man1")]
+#[command(after_help = "Examples:
+  tandem man ~/.local/share/man/man1
+  tandem man --markdown docs/reference             the same as pages, with every key of config.yaml")]
 pub(crate) struct ManArgs {
+    /// Write Markdown: the commands, the settings, and a JSON schema of the settings
+    #[arg(long)]
+    pub(crate) markdown: bool,
     /// Folder that the pages are written to
     pub(crate) folder: PathBuf,
 }

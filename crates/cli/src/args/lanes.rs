@@ -39,7 +39,7 @@ pub(crate) struct LaneArgs {
     /// GPU that prepares batches: an index or a part of a name, see `tandem devices`, or `cpu`; needs --model-gpu
     #[arg(long, value_name = "GPU", allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) data_gpu: Option<Selector>,
-    /// GPU that trains; needs --data-gpu
+    /// GPU that trains: an index or a part of a name; needs --data-gpu
     #[arg(long, value_name = "GPU", allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) model_gpu: Option<Selector>,
     /// Kind of device [default: auto]
@@ -121,7 +121,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) read: ReadArgs,
     #[command(flatten)]
     pub(crate) lanes: LaneArgs,
-    /// smoke, tiny, small, normal (= base) or big
+    /// Size of the model: smoke, tiny, small, normal (= base) or big
     #[arg(long, value_name = "SIZE", value_parser = super::parse_size, default_value = "tiny", help_heading = "Model")]
     pub(crate) model_size: tandem_model::Size,
     /// Clips in a batch; without it, by the memory of the device

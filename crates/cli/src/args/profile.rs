@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{CacheKind, LaneArgs, ReadArgs, Trouble, parse_size, parse_trouble};
+use super::{CacheKind, LaneArgs, ReadArgs, Trouble, parse_decimal_megabytes, parse_size, parse_trouble};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Runs the real pipeline and the real model for some steps; nothing is written, nothing is learned for good.
 
-Exit code: 0 done, 1 failed, or not healthy with --assert-healthy, 2 wrong arguments or data.
+Exit code: 0 done, 1 failed, or not healthy with --assert-healthy, 2 wrong arguments or data, 130 interrupted.
 
 Examples:
   tandem profile --train-data my-voice
@@ -31,13 +31,13 @@ pub(crate) struct ProfileArgs {
     pub(crate) read: ReadArgs,
     #[command(flatten)]
     pub(crate) lanes: LaneArgs,
-    /// smoke, tiny, small, normal (= base) or big
+    /// Size of the model: smoke, tiny, small, normal (= base) or big
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "tiny", help_heading = "Model")]
     pub(crate) model_size: tandem_model::Size,
     /// Clips in a batch; without it, by the memory of the device
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536), help_heading = "Model")]
     pub(crate) batch_size: Option<u64>,
-    /// Batches made at once; 0 = in line; without it, by the number of cores
+    /// Workers: batches made at once; 0 = none, the model's own thread does it; without it, one for each core, at most 4
     #[arg(long, visible_alias = "workers", value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024), help_heading = "Pipeline")]
     pub(crate) num_workers: Option<u64>,
     /// Batches kept ready on the host
@@ -50,7 +50,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Pipeline")]
     pub(crate) pipeline_depth: u64,
     /// Host memory that all batches together may take, in MB
-    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "Pipeline")]
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = parse_decimal_megabytes, help_heading = "Pipeline")]
     pub(crate) memory_limit: u64,
     /// Where features are kept between epochs; with a cache, an epoch after the first is profiled
     #[arg(long, value_enum, default_value = "ram", help_heading = "Pipeline")]
@@ -68,7 +68,7 @@ pub(crate) struct ProfileArgs {
     /// Steps that count
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     pub(crate) num_steps: u64,
-    /// Steps before them, which do not [default: 10, or as many as count if that is fewer]
+    /// Steps of the warm-up, which do not [default: 10, or --num-steps if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) warmup: Option<u64>,
     /// End with exit code 1 when the model's device is not kept busy

@@ -57,7 +57,7 @@ pub(crate) enum Level {
 pub(crate) enum ScheduleKind {
     /// Stays
     Constant,
-    /// Falls with the root of the step
+    /// Falls as one over the square root of the step
     Noam,
     /// Falls like a cosine and starts anew
     Cosine,
@@ -75,12 +75,14 @@ pub(crate) enum NanKind {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A run goes on by itself when --checkpoint-dir has one; settings that are not given are then
-those of the run, but for --num-workers, --max-steps and the devices, which may differ from start to start.
+#[command(
+    after_help = "A run goes on by itself when --checkpoint-dir has one. Settings that are not given are then those of the run,
+but for --num-workers, --max-steps and the devices; --audio-folder and the features must be given again.
 Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command goes on exactly there.
 A second Ctrl-C ends at once; what came after the last checkpoint is lost.
 
-Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint.
+Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint,
+130 a second Ctrl-C, or one while the corpus was read.
 
 Examples:
   tandem train --train-data my-voice
@@ -90,7 +92,8 @@ Examples:
   tandem train --train-data my-voice --data-gpu cpu --model-gpu 1       (this GPU alone)
   tandem train --train-data my-voice --data-gpu 0 --model-gpu 1 --enable-memory-isolation --model-gpu-memory 16384
   tandem train --config config.yaml --print-config
-  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl")]
+  tandem train --train-data my-voice --max-steps 2000 --json > events.jsonl"
+)]
 pub(crate) struct TrainArgs {
     /// Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/
     #[arg(long, value_name = "DIR", help_heading = "Data")]
@@ -125,17 +128,17 @@ pub(crate) struct TrainArgs {
     /// Stop after so many steps, all sessions together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
     pub(crate) max_steps: Option<u64>,
-    /// Decides initial values, order of clips and noise [default: 1]
+    /// Seed of initial values, order of clips and noise [default: 1]
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub(crate) seed: Option<u64>,
 
-    /// smoke, tiny, small, normal (= base) or big [default: tiny]
+    /// Size of the model: smoke, tiny, small, normal (= base) or big [default: tiny]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Model")]
     pub(crate) model_size: Option<Size>,
     /// Recompute instead of remembering: less memory, the same gradients
     #[arg(long, help_heading = "Model")]
     pub(crate) enable_gradient_checkpointing: bool,
-    /// Half precision where the device supports it
+    /// Half precision; an error where the device has none
     #[arg(long, help_heading = "Model")]
     pub(crate) mixed_precision: bool,
 
@@ -144,10 +147,10 @@ pub(crate) struct TrainArgs {
     /// Hard limits for the memory of each lane; going over one is an error, never a crash at hour nine
     #[arg(long, help_heading = "Devices")]
     pub(crate) enable_memory_isolation: bool,
-    /// What the data lane may take, in MB; without it, by the memory of the device [8192 if that is unknown]
+    /// What the data lane may take, in MB; needs --enable-memory-isolation; without it, by the memory of the device [8192 if that is unknown]
     #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) data_gpu_memory: Option<u64>,
-    /// What the model lane may take, in MB; without it, by the memory of the device [16384 if that is unknown]
+    /// What the model lane may take, in MB; needs --enable-memory-isolation; without it, by the memory of the device [16384 if that is unknown]
     #[arg(long, value_name = "MB", value_parser = parse_megabytes, allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) model_gpu_memory: Option<u64>,
 
@@ -172,14 +175,14 @@ pub(crate) struct TrainArgs {
     /// Norm that gradients are clipped to
     #[arg(long, value_name = "NORM", value_parser = parse_positive, help_heading = "Learning")]
     pub(crate) clip: Option<f64>,
-    /// End after so many validations without progress [default: never]
+    /// End after so many validations without progress; 0 = never [default: 0]
     #[arg(long, value_name = "N", help_heading = "Learning")]
     pub(crate) patience: Option<u64>,
     /// What to do when the loss is not a number [default: stop]
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Learning")]
     pub(crate) nan: Option<NanKind>,
 
-    /// Batches made at once; 0 = in line; without it, by the number of cores
+    /// Workers: batches made at once; 0 = none, the model's own thread does it; without it, one for each core, at first at most 4
     #[arg(long, visible_alias = "workers", value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024), help_heading = "Pipeline")]
     pub(crate) num_workers: Option<u64>,
     /// Batches kept ready on the host [default: 50]
@@ -219,7 +222,7 @@ pub(crate) struct TrainArgs {
     /// Steps between two readings of the loss [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Output")]
     pub(crate) log_every: Option<u64>,
-    /// Steps between two validations [default: every epoch, but at least 100]
+    /// Steps between two validations [default: an epoch, but at least 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
     pub(crate) validate_every: Option<u64>,
     /// Steps between two checkpoints [default: 500]
@@ -231,7 +234,7 @@ pub(crate) struct TrainArgs {
     /// Steps between two samples of speech; 0 = none [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) sample_every: Option<u64>,
-    /// Print what happens as one JSON object a line
+    /// Print one JSON object a line instead of the report
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
     /// Show lanes, queues, losses and memory as a dashboard that fills the terminal
@@ -265,7 +268,7 @@ pub(crate) struct SynthArgs {
     /// Whose voice: the name of a speaker of the corpus, or an audio file of at least a second; without it, the first speaker
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) speaker: Option<String>,
-    /// 2 is twice as fast
+    /// Speed of speech: 2 is twice as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_speed)]
     pub(crate) speed: f64,
     /// Language of the text; without it, guessed
@@ -277,7 +280,7 @@ pub(crate) struct SynthArgs {
     /// How lively: 0 is flat, 1 as varied as the corpus
     #[arg(long, value_name = "T", default_value_t = 0.667, value_parser = parse_temperature)]
     pub(crate) temperature: f64,
-    /// Another seed gives another take
+    /// Seed of the noise: another one gives another take
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// WAV file to write
@@ -303,13 +306,13 @@ pub(crate) struct EvaluateArgs {
     /// Run (its best checkpoint) or checkpoint
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Corpus whose clips are held out; without it, the run's own validation clips
+    /// Another corpus, of which all clips are used; without it, the validation clips of the run
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Clips at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) clips: u64,
-    /// Speak the held-out texts into this folder: ID.wav (spoken) and ID.true.wav (the true spectrogram through the same vocoder)
+    /// Speak the texts into this folder: ID.wav (spoken), ID.true.wav (the true spectrogram through the same vocoder) and texts.csv
     #[arg(long, value_name = "DIR")]
     pub(crate) speak: Option<PathBuf>,
     /// Print one JSON object instead of the report

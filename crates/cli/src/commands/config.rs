@@ -1,4 +1,4 @@
-//! `tandem config`, `tandem completions`, `tandem man`: what is made from the definition of the flags.
+//! `tandem config`, `tandem completions`: what is made from the definition of the flags.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,9 +7,9 @@ use std::path::Path;
 use clap::CommandFactory;
 use serde_json::{Map, Value, json};
 
-use crate::args::{Args, CompletionsArgs, ConfigAction, ConfigArgs, ManArgs};
+use crate::args::{Args, CompletionsArgs, ConfigAction, ConfigArgs};
 use crate::config::{self, ConfigError, EARLIER, Earlier, File, Key, keys, nearest};
-use crate::failure::{FAILED, Failure};
+use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::ui::output::print;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ConfigArgs, messages: &Messages) -> Result<(), Failure>
         ConfigAction::Init { file: None, .. } => print(&template()),
         ConfigAction::Init { file: Some(file), force } => init(file, *force, messages),
         ConfigAction::Explain { key } => explain(key, messages),
-        ConfigAction::Schema => print(&format!("{:#}\n", schema())),
+        ConfigAction::Schema => print(&format!("{:#}\n", schema(messages))),
     }
 }
 
@@ -101,7 +101,7 @@ fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
     let mut text = String::new();
     for key in &found {
         let _ = writeln!(text, "{} ({} {})", key.path(), key.flag, key.value.as_deref().unwrap_or_default());
-        let _ = writeln!(text, "  {}", key.help);
+        let _ = writeln!(text, "  {}", messages.help(&key.help));
         if !key.choices.is_empty() {
             let _ = writeln!(text, "  {}", key.choices.join(", "));
         }
@@ -130,10 +130,11 @@ fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
     print(&text)
 }
 
-fn schema() -> Value {
+/// A JSON schema of the file.
+pub(crate) fn schema(messages: &Messages) -> Value {
     let mut sections: Map<String, Value> = Map::new();
     for key in keys("train") {
-        let mut about = json!({"description": key.help});
+        let mut about = json!({"description": messages.help(&key.help)});
         match (&key.value, key.choices.is_empty()) {
             (None, _) => about["type"] = json!("boolean"),
             (Some(_), false) => about["enum"] = json!(key.choices),
@@ -157,12 +158,4 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "tandem", &mut script);
     print(&String::from_utf8_lossy(&script))
-}
-
-pub(crate) fn man(args: &ManArgs, messages: &Messages) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::new(FAILED, messages.with("cannot-write", &[("path", &args.folder.display()), ("reason", &error)]))
-    };
-    fs::create_dir_all(&args.folder).map_err(failed)?;
-    clap_mangen::generate_to(Args::command(), &args.folder).map_err(failed)
 }

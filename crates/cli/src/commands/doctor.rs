@@ -127,7 +127,7 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
         let of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
         for finding in of_kind.iter().take(list) {
             let place = finding.path.as_ref().map_or(finding.id.clone(), |path| path.display().to_string());
-            line(format!("  {place}: {}", finding.reason));
+            line(format!("  {place}: {}", messages.text(finding.reason.clone())));
         }
         if count > list {
             line(format!("  {}", messages.with("doctor-more", &[("count", &(count - list)), ("kind", &kind)])));

@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod prepare;
 pub(crate) mod profile;
+pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod simulate;
 pub(crate) mod synth;

@@ -7,3 +7,4 @@ pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod table;
 pub(crate) mod training;
+pub(crate) mod usage;

@@ -1,0 +1,123 @@
+//! `tandem man`: man pages, or the pages of docs/reference, from the definition of the flags.
+
+use std::fmt::Write;
+use std::fs;
+
+use clap::{Arg, Command, CommandFactory};
+
+use crate::args::{Args, ManArgs};
+use crate::commands::config::schema;
+use crate::config::{EARLIER, Earlier, keys};
+use crate::failure::{CODES, FAILED, Failure};
+use crate::messages::{Lang, Messages};
+use crate::texts;
+
+pub(crate) fn run(args: &ManArgs, messages: &Messages) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(FAILED, messages.with("cannot-write", &[("path", &args.folder.display()), ("reason", &error)]))
+    };
+    fs::create_dir_all(&args.folder).map_err(failed)?;
+    if !args.markdown {
+        return clap_mangen::generate_to(Args::command(), &args.folder).map_err(failed);
+    }
+    let pages = [
+        ("commands.md", commands(messages)),
+        ("settings.md", settings(messages)),
+        ("config.schema.json", format!("{:#}\n", schema(messages))),
+    ];
+    for (name, page) in pages {
+        fs::write(args.folder.join(name), page).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A cell of a table: no bar that would end it, no line break.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn commands(messages: &Messages) -> String {
+    let mut page = format!("# {}\n\n{}\n", messages.get("reference-commands"), messages.get("reference-made"));
+    let _ = write!(page, "\n## {}\n\n", messages.get("reference-codes"));
+    let _ = write!(page, "| {} | {} |\n|---|---|\n", messages.get("reference-code"), messages.get("reference-meaning"));
+    for (code, id) in CODES {
+        let _ = writeln!(page, "| {code} | {} |", cell(&messages.get(id)));
+    }
+    let mut command = Args::command();
+    if messages.lang() == Lang::Fa {
+        command = texts::localised(command);
+    }
+    command.build();
+    describe(&command, "tandem", messages, &mut page);
+    page
+}
+
+/// One command, and those below it.
+fn describe(command: &Command, name: &str, messages: &Messages, page: &mut String) {
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let _ = write!(page, "\n## `{name}`\n\n{about}\n");
+    let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
+    let arguments: Vec<&Arg> = command.get_arguments().filter(shown).collect();
+    // As they stand in the help: the headings in the order in which they first come.
+    let mut headings: Vec<Option<&str>> = Vec::new();
+    for arg in &arguments {
+        if !headings.contains(&arg.get_help_heading()) {
+            headings.push(arg.get_help_heading());
+        }
+    }
+    for heading in headings {
+        let title = heading.map_or_else(|| messages.get("reference-options"), str::to_owned);
+        let (flag, meaning) = (messages.get("reference-flag"), messages.get("reference-meaning"));
+        let _ =
+            write!(page, "\n| {title}: {flag} | {meaning} | {} |\n|---|---|---|\n", messages.get("reference-default"));
+        for arg in arguments.iter().filter(|arg| arg.get_help_heading() == heading) {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let choices: Vec<String> = (arg.get_possible_values().iter())
+                .filter(|_| arg.get_action().takes_values())
+                .map(|value| format!("`{}`", value.get_name()))
+                .collect();
+            let choices = if choices.is_empty() { String::new() } else { format!(": {}", choices.join(", ")) };
+            let defaults: Vec<String> = (arg.get_default_values().iter())
+                .filter(|_| arg.get_action().takes_values())
+                .map(|value| format!("`{}`", value.to_string_lossy()))
+                .collect();
+            let written = arg.to_string();
+            let _ = writeln!(page, "| `{}` | {}{choices} | {} |", cell(&written), cell(&help), defaults.join(", "));
+        }
+    }
+    if let Some(after) = command.get_after_help() {
+        let _ = write!(page, "\n```\n{after}\n```\n");
+    }
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        describe(below, &format!("{name} {}", below.get_name()), messages, page);
+    }
+}
+
+fn settings(messages: &Messages) -> String {
+    let mut page = format!("# {}\n\n{}\n", messages.get("reference-settings"), messages.get("reference-made"));
+    let titles =
+        ["reference-key", "reference-flag", "reference-default", "reference-meaning"].map(|id| messages.get(id));
+    let mut section = String::new();
+    for key in keys("train") {
+        if key.section != section {
+            section.clone_from(&key.section);
+            let _ = write!(page, "\n## `{section}`\n\n| {} |\n|---|---|---|---|\n", titles.join(" | "));
+        }
+        let flag = key.value.as_ref().map_or(key.flag.clone(), |value| format!("{} {value}", key.flag));
+        let default = key.default.map(|default| format!("`{default}`")).unwrap_or_default();
+        let choices = if key.choices.is_empty() { String::new() } else { format!(": `{}`", key.choices.join("`, `")) };
+        let help = messages.help(&key.help);
+        let _ = writeln!(page, "| `{}` | `{}` | {default} | {}{choices} |", key.name, cell(&flag), cell(&help));
+    }
+    let _ = write!(page, "\n## {}\n\n", messages.get("reference-earlier"));
+    let _ = write!(page, "| {} | {} |\n|---|---|\n", titles[0], messages.get("reference-became"));
+    for (key, now) in EARLIER {
+        let became = match now {
+            Earlier::Is(now) => format!("`{now}`"),
+            Earlier::Switch(now, on, off) => format!("`{now}`: `{on}` / `{off}`"),
+            Earlier::Always(why) => messages.text(why.to_owned()),
+        };
+        let _ = writeln!(page, "| `{key}` | {became} |");
+    }
+    page
+}
