@@ -27,10 +27,11 @@ use std::path::{Path, PathBuf};
 use crate::support::{SoftwareGpus, Workplace, stderr, tandem};
 
 /// What is not run, and why.
-const NOT_RUN: [(&str, &str); 3] = [
+const NOT_RUN: [(&str, &str); 4] = [
     ("scripts/test", "it runs this test"),
     ("tandem profile --json", "a title; with data to profile it is run"),
     ("tandem of an unknown version", "a message"),
+    ("tandem load data --bench --epochs 2 --variant flac", "needs the FLAC files of the benchmark"),
 ];
 
 /// What pages write for something of the reader's, and what it is here.

@@ -276,3 +276,19 @@ fn completions_and_man_pages_are_made() {
     let page = fs::read_to_string(folder.join("tandem-train.1")).expect("a page");
     assert!(page.contains("batch") && page.contains(".SH"), "a man page");
 }
+
+/// What `tandem train` would refuse, `tandem config check` refuses too, and before a corpus is read.
+#[test]
+fn limits_without_isolation_are_refused_before_anything_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, "devices:\n  model_gpu_memory: 4GB\n").expect("written");
+    let check = run(&format!("config check {}", file.display()));
+    let train = run(&format!("train --train-data /nowhere --config {}", file.display()));
+    for output in [check, train] {
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--enable-memory-isolation"), "{}", stderr(&output));
+    }
+    std::fs::write(&file, "devices:\n  model_gpu_memory: 4GB\n  enable_memory_isolation: true\n").expect("written");
+    assert!(run(&format!("config check {}", file.display())).status.success());
+}

@@ -476,7 +476,6 @@ reference-made = Made by `tandem man --markdown` from the program itself; a test
 reference-codes = Exit codes
 reference-code = code
 reference-meaning = meaning
-reference-options = Options
 reference-flag = flag
 reference-default = default
 reference-key = key

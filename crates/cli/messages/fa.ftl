@@ -476,7 +476,6 @@ reference-made = این صفحه را `tandem man --markdown` از خود برن
 reference-codes = کدهای خروج
 reference-code = کد
 reference-meaning = معنا
-reference-options = گزینه‌ها
 reference-flag = گزینه
 reference-default = پیش‌فرض
 reference-key = کلید

@@ -34,6 +34,12 @@ impl Failure {
         self
     }
 
+    /// The same, with the place where it went wrong.
+    pub(crate) fn at(mut self, place: &dyn std::fmt::Display) -> Failure {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
     /// For scripts.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({"event": "error", "code": self.code, "message": self.message, "hints": self.hints})

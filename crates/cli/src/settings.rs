@@ -295,6 +295,14 @@ pub(crate) fn half_precision(
     Ok(false)
 }
 
+/// A limit without `--enable-memory-isolation` would do nothing.
+pub(crate) fn limits_are_asked_for(args: &TrainArgs, isolated: bool, messages: &Messages) -> Result<(), Failure> {
+    if !isolated && (args.data_gpu_memory.is_some() || args.model_gpu_memory.is_some()) {
+        return Err(Failure::usage(messages.get("lanes-needs-isolation")));
+    }
+    Ok(())
+}
+
 /// SPEC F14 to F16, G4: hard limits when they are asked for; else the memory that a GPU has.
 pub(crate) fn limit_memory(
     args: &TrainArgs,
@@ -309,9 +317,7 @@ pub(crate) fn limit_memory(
     let asked = args.enable_memory_isolation.then_some(true);
     settings.isolated =
         chooser.pick("--enable-memory-isolation", asked, saved.map(|saved| saved.isolated), false, "default");
-    if !settings.isolated && (args.data_gpu_memory.is_some() || args.model_gpu_memory.is_some()) {
-        return Err(Failure::usage(messages.get("lanes-needs-isolation")));
-    }
+    limits_are_asked_for(args, settings.isolated, messages)?;
     if !settings.isolated {
         (settings.data_limit, settings.model_limit) = (of_gpu(&placement.data), of_gpu(&placement.model));
         return Ok(());

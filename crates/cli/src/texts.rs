@@ -110,7 +110,7 @@ fn lines(catalogue: &[Template], text: &str) -> String {
         // An example: the command stays, the remark behind it does not. A value: its name stays.
         let remark = match (trimmed.starts_with("tandem "), trimmed.strip_prefix("- ")) {
             (true, _) => trimmed.split_once("  ").map(|(_, remark)| remark.trim_start()),
-            (_, Some(value)) => value.split_once(": ").map(|(_, meaning)| meaning),
+            (_, Some(value)) => value.split_once(": ").map(|(_, meaning)| meaning.trim_start()),
             _ => None,
         };
         let (kept, words) = trimmed.split_at(trimmed.len() - remark.unwrap_or(trimmed).len());

@@ -321,6 +321,11 @@ pub(crate) struct EvaluateArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Exit code: 0 whole, 1 damaged, 2 wrong arguments, or there is no run.
+
+Examples:
+  tandem inspect runs/my-voice
+  tandem inspect runs/my-voice/checkpoints/step-00000500 --json")]
 pub(crate) struct InspectArgs {
     /// Run or checkpoint
     #[arg(value_name = "RUN")]

@@ -4,13 +4,14 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{CommandFactory, FromArgMatches};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Args, CompletionsArgs, ConfigAction, ConfigArgs};
+use crate::args::{Args, Command, CompletionsArgs, ConfigAction, ConfigArgs};
 use crate::config::{self, ConfigError, EARLIER, Earlier, File, Key, keys, nearest};
 use crate::failure::Failure;
 use crate::messages::Messages;
+use crate::settings::limits_are_asked_for;
 use crate::ui::output::print;
 
 pub(crate) fn run(args: &ConfigArgs, messages: &Messages) -> Result<(), Failure> {
@@ -38,18 +39,31 @@ fn check(path: &Path, messages: &Messages) -> Result<(), Failure> {
         eprintln!("{}", messages.with("config-note", &[("note", note)]));
     }
     // What the flags themselves say about the values; what is missing may still be typed.
+    let mut all = vec!["tandem".to_owned(), "train".to_owned(), "--train-data=somewhere".to_owned()];
     for entry in &file.entries {
         let flag = match &entry.value {
             Some(value) => format!("{}={value}", entry.flag),
             None => entry.flag.clone(),
         };
         let words = ["tandem", "train", "--train-data=somewhere", &flag];
+        all.push(flag.clone());
         if let Err(error) = config::command().try_get_matches_from(words) {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
             let place = format!("{}, line {}", path.display(), entry.line);
             return Err(Failure::usage(format!("{place}: {first}")));
         }
+    }
+    // And what they say together.
+    let together = |error: clap::Error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        Failure::usage(format!("{}: {first}", path.display()))
+    };
+    let matches = config::command().try_get_matches_from(all).map_err(together)?;
+    if let Command::Train(args) = Args::from_arg_matches(&matches).map_err(together)?.command {
+        limits_are_asked_for(&args, args.enable_memory_isolation, messages)
+            .map_err(|failure| failure.at(&path.display()))?;
     }
     let count = file.entries.len();
     print(&format!("{}\n", messages.with("config-good", &[("path", &path.display()), ("count", &count)])))

@@ -56,7 +56,10 @@ fn commands(messages: &Messages) -> String {
 fn describe(command: &Command, name: &str, messages: &Messages, page: &mut String) {
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let _ = write!(page, "\n## `{name}`\n\n{about}\n");
-    let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
+    // What every command has is told once.
+    let is_told = |arg: &&Arg| arg.is_global_set() && name != "tandem";
+    let shown =
+        |arg: &&Arg| !arg.is_hide_set() && !is_told(arg) && !matches!(arg.get_id().as_str(), "help" | "version");
     let arguments: Vec<&Arg> = command.get_arguments().filter(shown).collect();
     // As they stand in the help: the headings in the order in which they first come.
     let mut headings: Vec<Option<&str>> = Vec::new();
@@ -66,10 +69,9 @@ fn describe(command: &Command, name: &str, messages: &Messages, page: &mut Strin
         }
     }
     for heading in headings {
-        let title = heading.map_or_else(|| messages.get("reference-options"), str::to_owned);
         let (flag, meaning) = (messages.get("reference-flag"), messages.get("reference-meaning"));
-        let _ =
-            write!(page, "\n| {title}: {flag} | {meaning} | {} |\n|---|---|---|\n", messages.get("reference-default"));
+        let title = heading.map_or_else(|| flag.clone(), |heading| format!("{heading}: {flag}"));
+        let _ = write!(page, "\n| {title} | {meaning} | {} |\n|---|---|---|\n", messages.get("reference-default"));
         for arg in arguments.iter().filter(|arg| arg.get_help_heading() == heading) {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             let choices: Vec<String> = (arg.get_possible_values().iter())

@@ -21,7 +21,7 @@ use crate::interrupt::{self, Interrupt};
 use crate::lanes;
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
-use crate::settings::{Chooser, choose, half_precision, limit_memory};
+use crate::settings::{Chooser, choose, half_precision, limit_memory, limits_are_asked_for};
 use crate::ui::output::{Output, print};
 use crate::ui::training::{Screen, final_report, ladder};
 
@@ -37,6 +37,8 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let run = RunFolder::new(args.checkpoint_dir.clone().unwrap_or_else(|| default_run(&args.train_data)));
     // Nothing is written before everything that was given has been found good.
     let start = if args.reset_training { None } else { find_start(&run, args.resume.as_deref(), messages)? };
+    let was_isolated = start.as_ref().is_some_and(|start| start.checkpoint.state.settings.isolated);
+    limits_are_asked_for(args, args.enable_memory_isolation || was_isolated, messages)?;
     let mut validation = args.val_data.clone();
     if let Some(state) = start.as_ref().map(|start| &start.checkpoint.state) {
         // What is not given is that of the run.
