@@ -103,7 +103,7 @@ impl Command {
 pub(crate) enum ClockKind {
     /// Threads really wait: the engine's own cost is in the figures
     Real,
-    /// Time jumps to the next event: hours take milliseconds, and a run repeats exactly
+    /// Time jumps to the next event: hours take milliseconds
     Virtual,
 }
 
