@@ -45,6 +45,10 @@ fn the_command_lines_of_the_earlier_system_run() {
             format!("train {data} {line} {small} --simulate-devices 4 --checkpoint-dir {}", work.path(&name).display());
         let output = run(&all);
         assert!(output.status.success(), "{all}: {}", stderr(&output));
+        // SPEC F8: more workers than cores is a note.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_noted = stderr(&output).contains(&format!("16 workers on {cores} cores"));
+        assert_eq!(is_noted, line.contains("--num-workers 16") && cores < 16, "{all}: {}", stderr(&output));
         let report = fs::read_to_string(work.path(&name).join("report.json")).expect("a report");
         assert_eq!(serde_json::from_str::<Value>(&report).expect("JSON")["step"], 2, "{all}");
         let text = stdout(&output);

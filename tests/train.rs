@@ -94,7 +94,7 @@ fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
     let work = Workplace::new(16, 1);
     let settings = "--batch-size 4 --max-steps 30 --checkpoint-every 1000 --log-every 1";
     work.trained("whole", settings);
-    for (name, signal) in [("int", "INT"), ("term", "TERM")] {
+    for (name, signal) in [("int", "INT"), ("term", "TERM"), ("hup", "HUP")] {
         let mut child =
             (tandem().args(work.arguments(name, settings))).stdout(Stdio::piped()).spawn().expect("it starts");
         // After the first step, wherever it then is.
@@ -119,6 +119,43 @@ fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
         assert_eq!(work.losses(name), work.losses("whole"));
         assert_eq!(work.weights(name, 30), work.weights("whole", 30));
     }
+}
+
+/// Under `nohup` a terminal that closes does not end a run.
+#[cfg(unix)]
+#[test]
+fn a_run_under_nohup_goes_on_when_the_terminal_closes() {
+    let work = Workplace::new(16, 1);
+    let arguments = work.arguments("run", "--batch-size 4 --max-steps 12 --log-every 1");
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_tandem")])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut reader = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("\"progress\"") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut reader, &mut line).expect("output") > 0, "it ended");
+    }
+    let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
+    assert!(sent.expect("kill").success());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut rest).expect("output");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let end: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&end["report"]["ending"], &end["report"]["step"]), (&"finished".into(), &12.into()));
+}
+
+/// SPEC P7: the losses of a step stay on the device until the log needs them.
+#[test]
+fn losses_are_read_back_when_the_log_needs_them_and_not_after_every_step() {
+    let work = Workplace::new(24, 1);
+    let report = work.trained("tens", "--batch-size 2 --max-steps 20 --log-every 10 --validate-every 20");
+    assert_eq!((&report["steps"], &report["readings"]), (&20.into(), &2.into()));
+    let report = work.trained("each", "--batch-size 2 --max-steps 20 --log-every 1 --validate-every 20");
+    assert_eq!((&report["steps"], &report["readings"]), (&20.into(), &20.into()));
 }
 
 #[test]

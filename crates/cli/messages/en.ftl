@@ -93,6 +93,7 @@ train-model = {$parameters} parameters: {$parts}
 train-preflight = the longest batch ({$rows} clips of {$frames} frames) takes {$seconds} s; the program takes {$megabytes} MB at most
 train-validation = step {$step}: validation {$loss} ({$terms}){$best}
 train-best = , the best so far
+train-many-workers = note: {$workers} workers on {$cores} cores; more workers than cores help only while they wait for a slow disk
 train-checkpoint = step {$step}: checkpoint `{$path}`
 train-checkpoint-failed = step {$step}: the checkpoint could NOT be written: {$reason}
 train-sample = step {$step}: speech in `{$path}`

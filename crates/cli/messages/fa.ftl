@@ -93,6 +93,7 @@ train-model = {$parameters} پارامتر: {$parts}
 train-preflight = بلندترین دسته ({$rows} کلیپِ {$frames} فریمی) {$seconds} ثانیه طول می‌کشد؛ برنامه حداکثر {$megabytes} مگابایت حافظه می‌گیرد
 train-validation = گام {$step}: زیان اعتبارسنجی {$loss} ({$terms}){$best}
 train-best = ، بهترین تا اینجا
+train-many-workers = توجه: {$workers} کارگر روی {$cores} هسته؛ کارگر بیش از هسته فقط وقتی کمک می‌کند که کارگرها منتظر دیسکی کند باشند
 train-checkpoint = گام {$step}: چک‌پوینت در `{$path}`
 train-checkpoint-failed = گام {$step}: هشدار، چک‌پوینت نوشته نشد: {$reason}
 train-sample = گام {$step}: نمونهٔ گفتار در `{$path}`

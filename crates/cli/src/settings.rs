@@ -141,7 +141,7 @@ pub(crate) fn choose(
     let schedule =
         chooser.pick("--schedule", schedule, saved_rate.map(|s| s.rate.schedule), preset.schedule, &preset_name);
     let clip = chooser.pick("--clip", args.clip, saved_rate.map(|s| s.clip), preset_clip, &preset_name);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let static_shapes = match (args.enable_static_shapes, args.disable_static_shapes) {
         (true, _) => Some(true),
         (false, true) => Some(false),
@@ -293,6 +293,11 @@ pub(crate) fn half_precision(
     lanes::tell_fallback(&fallback, messages);
     lanes.placement.fallbacks.push(fallback);
     Ok(false)
+}
+
+/// Cores that this program may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A limit without `--enable-memory-isolation` would do nothing.

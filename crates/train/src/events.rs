@@ -229,6 +229,8 @@ pub struct Report {
     pub audio_seconds: f64,
     /// The last loss.
     pub loss: Option<f64>,
+    /// How often losses were read from the device (SPEC P7).
+    pub readings: u64,
     /// The best validation loss and its step.
     pub best: Option<(f32, u64)>,
     /// Parameters.

@@ -324,6 +324,7 @@ impl Trainer {
             monitor: Monitor::new(&self.run, first_step),
             parts: self.lock().parts(),
             last_loss: None,
+            readings: 0,
         };
         Ok((round, flow))
     }
@@ -342,6 +343,7 @@ impl Trainer {
             total_seconds: self.state.seconds_before + seconds,
             audio_seconds: self.state.audio_seconds,
             loss: round.last_loss,
+            readings: round.readings,
             best: self.state.best,
             parameters: round.parameters,
             starved: train.as_ref().map_or(0.0, |train| share(train.wait_in.total, train.busy.total)),

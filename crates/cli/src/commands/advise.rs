@@ -35,7 +35,7 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
     let interrupt = interrupt::catch();
     let data = open_data(&args.train_data, None, corpus::settings(&args.read)?, &interrupt, messages)?;
     let (by_memory, _) = batch_by_memory(&single.model, data.clips.len());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = crate::settings::cores();
     let settings = TrainSettings {
         size: args.model_size,
         batch_size: args.batch_size.map_or(by_memory, |batch| batch as usize),

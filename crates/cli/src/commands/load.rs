@@ -67,7 +67,7 @@ impl Session {
         let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
         let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache)
             .map_err(|error| Failure::usage(error.to_string()))?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crate::settings::cores();
         let workers = args.workers.map_or(cores, |workers| workers as usize);
         let mut context = Context::default();
         context.stop = interrupt.stop;

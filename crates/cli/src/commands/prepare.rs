@@ -50,7 +50,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..std::thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 1..crate::settings::cores() {
             scope.spawn(work);
         }
         work();

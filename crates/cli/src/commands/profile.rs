@@ -22,7 +22,7 @@ use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt::{self, Interrupt};
 use crate::lanes;
 use crate::messages::Messages;
-use crate::settings::batch_by_memory;
+use crate::settings::{batch_by_memory, cores};
 use crate::ui::output::{Output, print};
 use crate::ui::{progress, report};
 
@@ -107,10 +107,6 @@ fn text(document: &Document, messages: &Messages) -> String {
 
 fn warm_up(args: &ProfileArgs) -> u64 {
     args.warmup.unwrap_or(WARM_UP.min(args.num_steps))
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn settings(args: &ProfileArgs, placement: &Placement, clips: usize) -> TrainSettings {

@@ -21,7 +21,7 @@ use crate::interrupt::{self, Interrupt};
 use crate::lanes;
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
-use crate::settings::{Chooser, choose, half_precision, limit_memory, limits_are_asked_for};
+use crate::settings::{Chooser, choose, cores, half_precision, limit_memory, limits_are_asked_for};
 use crate::ui::output::{Output, print};
 use crate::ui::training::{Screen, final_report, ladder};
 
@@ -69,6 +69,11 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
     let mut settings = choose(args, &data, &read, saved, &lanes.placement, &mut chooser);
     settings.mixed_precision = half;
+    if settings.workers > cores() {
+        // SPEC F8.
+        let values: &[(&str, &dyn std::fmt::Display)] = &[("workers", &settings.workers), ("cores", &cores())];
+        eprintln!("{}", messages.with("train-many-workers", values));
+    }
     let asked = (args.mixed_precision || was_half).then_some(true);
     chooser.note("--mixed-precision", asked, half, "FALLBACK: no 16-bit floats");
     limit_memory(args, saved, &lanes.placement, &mut settings, &mut chooser, messages)?;

@@ -53,6 +53,8 @@ pub(super) struct Round {
     /// Parts of a step.
     pub(super) parts: usize,
     pub(super) last_loss: Option<f64>,
+    /// How often losses were read from the device.
+    pub(super) readings: u64,
 }
 
 impl Round {
@@ -206,6 +208,7 @@ impl Trainer {
         }
         let pending = std::mem::take(&mut round.pending);
         let values = StepRecord::read(&pending);
+        round.readings += 1;
         let lines: Vec<_> = (pending.iter().zip(&values))
             .map(|(record, values)| {
                 json!({"step": record.step, "epoch": record.cursor.epoch, "batch": record.cursor.batch,
