@@ -199,3 +199,17 @@ fn a_run_can_be_watched_in_tensorboard() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("metadata.csv"), "{}", stderr(&output));
 }
+
+/// A start of a few steps has no look of its own; how the run stands is known all the same.
+#[test]
+fn a_report_tells_where_the_run_is_and_not_where_the_last_look_was() {
+    let work = Workplace::new(16, 1);
+    work.trained("run", "--batch-size 4 --max-steps 30 --log-every 5");
+    work.trained("run", "--batch-size 4 --max-steps 32 --log-every 5");
+    let text = stdout(&run(&format!("report {}", work.path("run").display())));
+    assert!(text.contains("32 / 32"), "{text}");
+    let nothing = work.arguments("run", "--batch-size 4 --max-steps 32");
+    let output = tandem().args(nothing.iter().filter(|word| *word != "--json")).output().expect("it starts");
+    assert!(stdout(&output).contains("nothing to do: the run has its 32 steps"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("tandem synth"), "{}", stdout(&output));
+}

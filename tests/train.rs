@@ -416,6 +416,11 @@ fn the_demo_learns_to_speak() {
     for file in ["index.html", "speech.wav", "curves.svg", "alignment.png", "mel-spoken.png", "mel-true.png"] {
         assert!(fs::metadata(demo.join(file)).is_ok_and(|file| file.len() > 200), "{file}");
     }
+    // The rate falls to the end: what is heard is not what a step that begins anew has spoilt.
+    let log = fs::read_to_string(demo.join("run/log.jsonl")).expect("a log");
+    let rates: Vec<f64> =
+        (log.lines()).filter_map(|line| serde_json::from_str::<Value>(line).expect("JSON")["rate"].as_f64()).collect();
+    assert!(rates.len() == 700 && rates[699] <= rates[600] && rates[600] < rates[60], "{:?}", &rates[690..]);
     // The evaluation that anyone can run says the same.
     let again = run(&format!("evaluate {} --json", demo.join("run/checkpoints/step-00000700").display()));
     assert!(again.status.success(), "{}", stderr(&again));

@@ -12,6 +12,7 @@ use saphyr::{LoadableYamlNode, MarkedYaml, YamlData};
 use tandem_train::Choice;
 
 use crate::args::Args;
+use crate::messages::Messages;
 
 /// Flags that are about one start and not about the run, and so are no keys.
 const NOT_KEYS: [&str; 4] = ["config", "print-config", "help", "version"];
@@ -366,7 +367,7 @@ impl Given {
     }
 
     /// Every key, its value and where that comes from, as a file that can be read again.
-    pub(crate) fn print(&self, choices: &[Choice]) -> String {
+    pub(crate) fn print(&self, choices: &[Choice], messages: &Messages) -> String {
         let mut text = String::new();
         let keys = keys("train");
         let mut section = "";
@@ -387,6 +388,7 @@ impl Given {
                 (None, Some(choice)) => choice.why.clone(),
                 (None, None) => "default".to_owned(),
             };
+            let why = messages.text(why);
             let value = value.filter(|value| value != "none").unwrap_or_default();
             // Devices that were chosen may be others elsewhere: they are told, not set.
             let told = key.section == "devices" && self.origin(&key.flag).is_none();
@@ -399,7 +401,7 @@ impl Given {
 }
 
 /// A value of the manifest as it would be typed: `Some(7)` is `7`, `Off` is `off`, `Noam { … }` is `noam`.
-fn as_typed(got: &str) -> String {
+pub(crate) fn as_typed(got: &str) -> String {
     let inner = got.strip_prefix("Some(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(got);
     let inner = inner.split(" {").next().unwrap_or_default();
     if inner.chars().all(|c| c.is_ascii_alphabetic()) { inner.to_lowercase() } else { inner.to_owned() }

@@ -66,7 +66,12 @@ fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Fail
     let parsed = command.try_get_matches_from(all).and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
     let (mut args, matches) = match parsed {
         Ok(both) => both,
-        Err(error) => return ui::usage::show(&error, file.as_ref(), messages).map(|()| None),
+        Err(error) => {
+            // Wrong without the file, too: then it was typed.
+            let is_typed = |alone: clap::Error| alone.to_string() == error.to_string();
+            let typed_wrong = config::command().try_get_matches_from(&typed).is_err_and(is_typed);
+            return ui::usage::show(&error, file.as_ref().filter(|_| !typed_wrong), messages).map(|()| None);
+        }
     };
     for note in file.iter().flat_map(|file| &file.notes) {
         eprintln!("{}", messages.with("config-note", &[("note", note)]));
@@ -92,7 +97,7 @@ fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
         Command::Prepare(args) => commands::prepare::run(args, messages),
         Command::Load(args) => commands::load::run(args, messages),
         Command::Config(args) => commands::config::run(&args, messages),
-        Command::Completions(args) => commands::config::completions(&args),
+        Command::Completions(args) => commands::config::completions(&args, messages),
         Command::Man(args) => commands::reference::run(&args, messages),
         Command::Simulate(args) => commands::simulate::run(args, messages),
     }

@@ -57,7 +57,8 @@ impl Messages {
             .unwrap_or_else(|(_, errors)| panic!("the built-in catalogue is valid: {errors:?}"));
         let id = if lang == Lang::Fa { "fa" } else { "en" };
         let mut bundle = FluentBundle::new(vec![id.parse().expect("a language tag")]);
-        bundle.set_use_isolating(lang == Lang::Fa);
+        // What needs it is isolated below: a number between promised words would cut them.
+        bundle.set_use_isolating(false);
         bundle.add_resource(resource).expect("no message is defined twice");
         Messages(bundle, lang)
     }
@@ -82,6 +83,14 @@ impl Messages {
         }
     }
 
+    /// A text that keeps its own direction within a line of the language.
+    pub(crate) fn isolated(&self, text: &str) -> String {
+        match self.1 {
+            Lang::En => text.to_owned(),
+            Lang::Fa => format!("{}{text}{}", texts::ISOLATE.0, texts::ISOLATE.1),
+        }
+    }
+
     /// A text of the help.
     pub(crate) fn help(&self, english: &str) -> String {
         match self.1 {
@@ -101,7 +110,9 @@ impl Messages {
         for (name, value) in values {
             let value = value.to_string();
             // One word is a name; only a sentence can be an error of a library.
-            args.set(*name, FluentValue::from(if value.contains(' ') { self.text(value) } else { value }));
+            let value = if value.contains(' ') { self.text(value) } else { value };
+            let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '.');
+            args.set(*name, FluentValue::from(if is_number { value } else { self.isolated(&value) }));
         }
         let message = self.0.get_message(id).and_then(|message| message.value());
         let pattern = message.unwrap_or_else(|| panic!("message `{id}` is in the catalogue"));

@@ -82,7 +82,11 @@ impl Chooser {
         default: T,
         why: &str,
     ) -> T {
-        let text = |value: &T| format!("{value:?}").trim_matches('"').to_owned();
+        let text = |value: &T| {
+            let text = format!("{value:?}");
+            let inner = text.strip_prefix("Some(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(&text);
+            inner.trim_matches('"').to_owned()
+        };
         let (got, why) = match (&asked, saved) {
             (Some(asked), _) => (asked.clone(), "flag".to_owned()),
             (None, Some(saved)) => (saved, "the run that goes on".to_owned()),

@@ -14,7 +14,7 @@ const TEXTS: &str = include_str!("../messages/texts.fa.txt");
 const HELP: &str = include_str!("../messages/help.fa.txt");
 
 /// Inserted texts keep their own direction.
-const ISOLATE: (char, char) = ('\u{2068}', '\u{2069}');
+pub(crate) const ISOLATE: (char, char) = ('\u{2068}', '\u{2069}');
 
 /// The parser's own words in a help page, longer ones before those that they begin with.
 const WORDS: [&str; 15] = [
@@ -53,7 +53,8 @@ fn catalogue(source: &'static str) -> Vec<Template> {
         Template { weight: pieces.iter().map(|piece| piece.len()).sum(), pieces, persian }
     };
     let mut all: Vec<Template> = pairs(source).map(template).collect();
-    all.sort_by_key(|template| std::cmp::Reverse(template.weight));
+    // What begins with a gap fits nearly anything.
+    all.sort_by_key(|template| (template.pieces[0].is_empty(), std::cmp::Reverse(template.weight)));
     all
 }
 

@@ -97,7 +97,7 @@ impl fmt::Display for ClipFault {
             ClipFault::Columns(n) => {
                 write!(f, "{n} columns instead of 2 or 3 (they are separated by |; a text with | must be in quotes)")
             }
-            ClipFault::BadId => write!(f, "the id is not a file name"),
+            ClipFault::BadId => write!(f, "the id is not a file name: write `clip`, not `wavs/clip.wav`"),
             ClipFault::DuplicateId(line) => write!(f, "the same id as in line {line}"),
             ClipFault::Missing => write!(f, "no audio file of this name"),
             ClipFault::Audio(error) => write!(f, "{error}"),

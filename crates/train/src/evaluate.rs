@@ -101,7 +101,9 @@ pub fn evaluate(
     worst.sort_by(|a, b| b.misfit.total_cmp(&a.misfit));
     worst.truncate(10);
     let mut notes = Vec::new();
-    if unknown_times > 0 {
+    if clips > 0 && unknown_times == clips {
+        notes.push("no clip has known times (timings/ID.csv): boundary errors are not known".to_owned());
+    } else if unknown_times > 0 {
         notes.push(format!(
             "{unknown_times} of {clips} clips have no known times (timings/ID.csv): boundary errors are of the others"
         ));

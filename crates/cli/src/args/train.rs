@@ -325,7 +325,7 @@ pub(crate) struct EvaluateArgs {
 
 Examples:
   tandem inspect runs/my-voice
-  tandem inspect runs/my-voice/checkpoints/step-00000500 --json")]
+  tandem inspect runs/my-voice --json")]
 pub(crate) struct InspectArgs {
     /// Run or checkpoint
     #[arg(value_name = "RUN")]

@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Args, Command, CompletionsArgs, ConfigAction, ConfigArgs};
+use crate::commands::reference;
 use crate::config::{self, ConfigError, EARLIER, Earlier, File, Key, keys, nearest};
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -17,7 +18,7 @@ use crate::ui::output::print;
 pub(crate) fn run(args: &ConfigArgs, messages: &Messages) -> Result<(), Failure> {
     match &args.action {
         ConfigAction::Check { file } => check(file, messages),
-        ConfigAction::Init { file: None, .. } => print(&template()),
+        ConfigAction::Init { file: None, .. } => print(&template(messages)),
         ConfigAction::Init { file: Some(file), force } => init(file, *force, messages),
         ConfigAction::Explain { key } => explain(key, messages),
         ConfigAction::Schema => print(&format!("{:#}\n", schema(messages))),
@@ -48,18 +49,12 @@ fn check(path: &Path, messages: &Messages) -> Result<(), Failure> {
         let words = ["tandem", "train", "--train-data=somewhere", &flag];
         all.push(flag.clone());
         if let Err(error) = config::command().try_get_matches_from(words) {
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
             let place = format!("{}, line {}", path.display(), entry.line);
-            return Err(Failure::usage(format!("{place}: {first}")));
+            return Err(Failure::usage(format!("{place}: {}", first_lines(&error))));
         }
     }
     // And what they say together.
-    let together = |error: clap::Error| {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        Failure::usage(format!("{}: {first}", path.display()))
-    };
+    let together = |error: clap::Error| Failure::usage(format!("{}: {}", path.display(), first_lines(&error)));
     let matches = config::command().try_get_matches_from(all).map_err(together)?;
     if let Command::Train(args) = Args::from_arg_matches(&matches).map_err(together)?.command {
         limits_are_asked_for(&args, args.enable_memory_isolation, messages)
@@ -69,12 +64,16 @@ fn check(path: &Path, messages: &Messages) -> Result<(), Failure> {
     print(&format!("{}\n", messages.with("config-good", &[("path", &path.display()), ("count", &count)])))
 }
 
+/// What the parser says, without its advice about flags.
+fn first_lines(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines: Vec<&str> = text.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
 /// Every key, as a remark: what is not set is chosen by the program.
-fn template() -> String {
-    let mut text = String::from(
-        "# Settings of `tandem train --config FILE`. What is typed on the command line wins over this file.\n\
-         # A key that stays a remark is chosen by the program: `tandem train --config FILE --print-config` shows how.\n",
-    );
+fn template(messages: &Messages) -> String {
+    let mut text = format!("# {}\n# {}\n", messages.get("config-head"), messages.get("config-head-remarks"));
     let keys = keys("train");
     let mut sections: Vec<&str> = Vec::new();
     for key in &keys {
@@ -91,7 +90,7 @@ fn template() -> String {
                 (None, None) => "false".to_owned(),
             };
             let choices = if key.choices.is_empty() { String::new() } else { format!(" ({})", key.choices.join(", ")) };
-            let _ = writeln!(text, "  # {}{choices}", key.help);
+            let _ = writeln!(text, "  # {}{choices}", messages.help(&key.help));
             let _ = writeln!(text, "  # {}: {value}", key.name);
         }
     }
@@ -102,7 +101,7 @@ fn init(path: &Path, force: bool, messages: &Messages) -> Result<(), Failure> {
     if path.exists() && !force {
         return Err(Failure::usage(messages.with("config-exists", &[("path", &path.display())])));
     }
-    fs::write(path, template()).map_err(|error| {
+    fs::write(path, template(messages)).map_err(|error| {
         Failure::usage(messages.with("cannot-write", &[("path", &path.display()), ("reason", &error)]))
     })?;
     print(&format!("{}\n", messages.with("config-written", &[("path", &path.display())])))
@@ -120,7 +119,7 @@ fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
             let _ = writeln!(text, "  {}", key.choices.join(", "));
         }
         if let Some(default) = &key.default {
-            let _ = writeln!(text, "  [default: {default}]");
+            let _ = writeln!(text, "  {}", messages.help(&format!("[default: {default}]")));
         }
     }
     for (earlier, now) in
@@ -168,8 +167,8 @@ pub(crate) fn schema(messages: &Messages) -> Value {
         "properties": sections, "additionalProperties": false})
 }
 
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+pub(crate) fn completions(args: &CompletionsArgs, messages: &Messages) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "tandem", &mut script);
+    clap_complete::generate(args.shell, &mut reference::command(messages), "tandem", &mut script);
     print(&String::from_utf8_lossy(&script))
 }

@@ -100,14 +100,10 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         ],
     );
     // By itself and as it is typed: to be copied.
-    let quote = |path: &Path| {
-        let text = path.display().to_string();
-        if text.contains(char::is_whitespace) { format!("'{text}'") } else { text }
-    };
     let speaker = held_out.corpus.speakers().last().map_or(String::new(), |name| format!(" --speaker {name}"));
     print(&format!(
         "{line}\n  tandem synth \"tomato salad.\" --checkpoint {}{speaker} -o salad.wav\n",
-        quote(run.path())
+        train::quoted(run.path())
     ))
 }
 
@@ -119,7 +115,8 @@ fn settings(args: &DemoArgs) -> TrainSettings {
         rate: LearningRate {
             peak: 2e-3,
             warmup: 50,
-            schedule: Schedule::Cosine { period: args.steps.saturating_sub(50).max(1), growth: 1 },
+            // A step more than there are: on the last one it would begin anew.
+            schedule: Schedule::Cosine { period: args.steps.saturating_sub(49).max(1), growth: 1 },
         },
         epochs: 1_000_000,
         max_steps: Some(args.steps),

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
         text.push('\n');
     }
     for note in &inventory.notes {
-        text += &format!("{note}\n");
+        text += &format!("{}\n", messages.text(note.clone()));
     }
     print(&text)?;
     match tests.iter().any(|(_, result)| result.is_err()) {

@@ -78,7 +78,8 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         return Err(Failure::new(FAILED, message).hint(messages.get("doctor-hint-too-many")));
     }
     if errors > 0 || found.usable == 0 || (args.strict && !found.findings.is_empty()) {
-        return Err(Failure::new(FAILED, messages.with("doctor-not-clean", &[("count", &found.findings.len())])));
+        let failure = Failure::new(FAILED, messages.with("doctor-not-clean", &[("count", &found.findings.len())]));
+        return Err(failure.hint(messages.with("doctor-hint-usable", &[("usable", &found.usable)])));
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
         let of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
         for finding in of_kind.iter().take(list) {
             let place = finding.path.as_ref().map_or(finding.id.clone(), |path| path.display().to_string());
-            line(format!("  {place}: {}", messages.text(finding.reason.clone())));
+            line(format!("  {}: {}", messages.isolated(&place), messages.text(finding.reason.clone())));
         }
         if count > list {
             line(format!("  {}", messages.with("doctor-more", &[("count", &(count - list)), ("kind", &kind)])));

@@ -68,7 +68,8 @@ impl HeldOut {
                 let differences = data.identity().differences(&state.data);
                 if !differences.is_empty() {
                     let lines = differences.join("\n  ");
-                    return Err(Failure::usage(messages.with("evaluate-other-data", &[("lines", &lines)])));
+                    let failure = Failure::usage(messages.with("evaluate-other-data", &[("lines", &lines)]));
+                    return Err(failure.hint(messages.get("evaluate-hint-data")));
                 }
                 data
             }

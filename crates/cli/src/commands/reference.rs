@@ -18,17 +18,33 @@ pub(crate) fn run(args: &ManArgs, messages: &Messages) -> Result<(), Failure> {
     };
     fs::create_dir_all(&args.folder).map_err(failed)?;
     if !args.markdown {
-        return clap_mangen::generate_to(Args::command(), &args.folder).map_err(failed);
+        return clap_mangen::generate_to(command(messages), &args.folder).map_err(failed);
     }
     let pages = [
-        ("commands.md", commands(messages)),
-        ("settings.md", settings(messages)),
+        ("commands.md", directed(commands(messages), messages)),
+        ("settings.md", directed(settings(messages), messages)),
         ("config.schema.json", format!("{:#}\n", schema(messages))),
     ];
     for (name, page) in pages {
         fs::write(args.folder.join(name), page).map_err(failed)?;
     }
     Ok(())
+}
+
+/// The command line in the language of the user.
+pub(crate) fn command(messages: &Messages) -> Command {
+    match messages.lang() {
+        Lang::En => Args::command(),
+        Lang::Fa => texts::localised(Args::command()),
+    }
+}
+
+/// A page that is read from right to left, where that is so.
+fn directed(page: String, messages: &Messages) -> String {
+    match messages.lang() {
+        Lang::En => page,
+        Lang::Fa => format!("<div dir=\"rtl\">\n\n{page}\n</div>\n"),
+    }
 }
 
 /// A cell of a table: no bar that would end it, no line break.
@@ -43,10 +59,7 @@ fn commands(messages: &Messages) -> String {
     for (code, id) in CODES {
         let _ = writeln!(page, "| {code} | {} |", cell(&messages.get(id)));
     }
-    let mut command = Args::command();
-    if messages.lang() == Lang::Fa {
-        command = texts::localised(command);
-    }
+    let mut command = command(messages);
     command.build();
     describe(&command, "tandem", messages, &mut page);
     page

@@ -8,6 +8,7 @@ use tandem_observe::{Document, Line, MemoryUse, QueueFill, Side, Snapshot};
 use tandem_train::{RecordError, RunRecord};
 
 use crate::args::ReportArgs;
+use crate::config;
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::ui::output::{Output, print};
@@ -75,7 +76,7 @@ fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
     let last = record.last();
     let mut verdict = last.verdict.clone();
     report::localise(&mut verdict, messages);
-    let of_choice = |choice: &tandem_train::Choice| (choice.name.clone(), choice.got.clone());
+    let of_choice = |choice: &tandem_train::Choice| (choice.name.clone(), config::as_typed(&choice.got));
     Side {
         name: path.display().to_string(),
         settings: record.choices.iter().map(of_choice).collect(),
@@ -147,23 +148,37 @@ fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
     let last = record.last();
     let ending = match (&record.report, record.running) {
         (_, true) => messages.get("report-running"),
-        (Some(report), false) => report["ending"].as_str().unwrap_or("?").to_owned(),
+        (Some(report), false) => match report["ending"].as_str() {
+            Some(ending @ ("finished" | "stale" | "stopped" | "failed")) => {
+                messages.get(&format!("train-end-{ending}"))
+            }
+            other => other.unwrap_or("?").to_owned(),
+        },
         (None, false) => messages.get("report-cut-off"),
     };
-    let steps = format!("{} / {}", last.step, last.steps);
+    // A look is taken every now and then; the report of a run that is over knows how it ended.
+    let over = record.report.as_ref().filter(|_| !record.running);
+    let number = |key: &str, else_: f64| over.and_then(|report| report[key].as_f64()).unwrap_or(else_);
+    let step = number("step", last.step as f64) as u64;
+    let is_finished = over.is_some_and(|report| report["ending"] == "finished");
+    let steps = format!("{step} / {}", if is_finished { step } else { last.steps.max(step) });
     let devices = format!("{} → {}", last.data_device, last.model_device);
-    let hours = messages.with("report-hours", &[("hours", &format!("{:.2}", last.total_audio_s / 3600.0))]);
+    let hours = messages
+        .with("report-hours", &[("hours", &format!("{:.2}", number("audio_seconds", last.total_audio_s) / 3600.0))]);
     let mut facts = vec![
         ("report-state", ending),
         ("report-steps", steps),
-        ("report-loss", format!("{:.4}", last.loss)),
-        ("report-time", duration(last.total_s)),
+        ("report-loss", format!("{:.4}", number("loss", last.loss))),
+        ("report-time", duration(number("total_seconds", last.total_s))),
         ("report-audio", hours),
         ("report-devices", devices),
         ("report-version", record.version.clone()),
     ];
+    if step != last.step {
+        facts.push(("report-looked", last.step.to_string()));
+    }
     if let Some(error) = record.report.as_ref().and_then(|report| report["error"].as_str()) {
-        facts.push(("report-error", error.to_owned()));
+        facts.push(("report-error", messages.text(error.to_owned())));
     }
     let named = facts.into_iter().map(|(id, value)| (messages.get(id), value));
     let replaced = record.choices.iter().filter_map(|choice| {

@@ -170,7 +170,7 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
         line(String::new());
         line(messages.get("sim-decisions"));
         for decision in &outcome.decisions {
-            line(format!("  {decision}"));
+            line(format!("  {}", messages.text(decision.to_string())));
         }
     }
 

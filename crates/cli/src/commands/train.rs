@@ -83,7 +83,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         choice.why = args.given.origin(&choice.name).unwrap_or("flag").to_owned();
     }
     if args.print_config {
-        return print(&args.given.print(&choices));
+        return print(&args.given.print(&choices, messages));
     }
     if let Some(folder) = &args.tensorboard_log_dir {
         let step = start.as_ref().map(|start| start.checkpoint.state.step);
@@ -108,16 +108,38 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         }
     }
     let replaced = replaced(&choices, messages);
-    let dashboard = args.tui;
+    let (dashboard, folder) = (args.tui, run.path().to_owned());
     let session =
         Session { data, settings, choices, run, start, lanes, injection, lane_fault, trace, listeners, dashboard };
     let report = session.train(screen, &interrupt, messages)?;
     if args.json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
-        print(&(final_report(&report, messages) + &replaced))?;
+        print(&(final_report(&report, messages) + &replaced + &next_step(args, &report, &folder, messages)))?;
     }
     Ok(())
+}
+
+/// What a user does after a run that is over.
+fn next_step(args: &TrainArgs, report: &Report, run: &Path, messages: &Messages) -> String {
+    if !matches!(report.ending, Ending::Finished | Ending::Stale) {
+        return String::new();
+    }
+    let mut text = String::new();
+    if report.steps == 0 {
+        text += &format!("{}\n", messages.with("train-nothing-to-do", &[("step", &report.step)]));
+    } else if let Some(most) = args.max_steps.filter(|most| report.ending == Ending::Finished && report.step < *most) {
+        text += &format!("{}\n", messages.with("train-epochs-done", &[("step", &report.step), ("most", &most)]));
+    }
+    // By itself and as it is typed: to be copied.
+    text += &format!("{}\n", messages.get("train-hear-it"));
+    text + &format!("  tandem synth \"…\" --checkpoint {} -o hello.wav\n", quoted(run))
+}
+
+/// A path as it is typed in a shell.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    if text.contains(char::is_whitespace) { format!("'{text}'") } else { text }
 }
 
 /// What was asked for and could not be had (SPEC R9).

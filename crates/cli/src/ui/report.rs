@@ -134,7 +134,7 @@ fn breakdown(profile: &Profile, shares: &[String], messages: &Messages) -> Strin
     let mut table = Table::new(["stage", "mean", "std", "share"].map(|id| messages.get(&format!("profile-{id}"))));
     for (stage, share) in profile.stages.iter().zip(shares) {
         table.row([
-            stage.name.clone(),
+            stage_name(&stage.name, messages),
             format!("{:.1} ms", stage.mean_ms),
             format!("± {:.1} ms", stage.std_ms),
             format!("{share} %"),
@@ -179,7 +179,7 @@ pub(crate) fn comparison(a: &Side, b: &Side, messages: &Messages) -> String {
     row(messages.get("compare-rate"), &|profile| profile.steps_per_s, "", 2);
     row(messages.get("compare-period"), &|profile| profile.period_ms, " ms", 1);
     for stage in &a.profile.stages {
-        row(stage.name.clone(), &|profile| profile.stage(&stage.name).mean_ms, " ms", 1);
+        row(stage_name(&stage.name, messages), &|profile| profile.stage(&stage.name).mean_ms, " ms", 1);
     }
     row(messages.get("compare-model"), &|profile| 100.0 * profile.model_busy, " %", 1);
     row(messages.get("compare-starved"), &|profile| 100.0 * profile.starved, " %", 1);
@@ -207,4 +207,12 @@ pub(crate) fn write_html(document: &Document, mut output: Output, messages: &Mes
     let path = written.map_err(|error| Failure::new(FAILED, format!("the report was not written: {error}")))?;
     eprintln!("{}", messages.with("report-written", &[("path", &path.display())]));
     Ok(())
+}
+
+/// What a stage is called in the language of the user.
+fn stage_name(name: &str, messages: &Messages) -> String {
+    match name {
+        "load" | "preprocess" | "transfer" | "train" | "gaps" => messages.get(&format!("html-stage-{name}")),
+        other => other.to_owned(),
+    }
 }

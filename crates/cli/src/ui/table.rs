@@ -19,10 +19,13 @@ impl Table {
             .map(|column| self.0.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max().unwrap_or(0))
             .collect();
         let mut text = String::new();
+        // A terminal that orders right-to-left text would turn the columns around.
+        let turns = self.0.iter().flatten().any(|cell| cell.chars().any(|c| ('\u{0600}'..='\u{06FF}').contains(&c)));
         for row in &self.0 {
-            let mut line = String::from(" ");
+            let mut line = String::from(if turns { "\u{200E} " } else { " " });
             for (column, cell) in row.iter().enumerate() {
                 let blank = " ".repeat(widths[column] - width(cell));
+                let cell = if turns { format!("\u{2068}{cell}\u{2069}") } else { cell.clone() };
                 line += &if column == 0 { format!(" {cell}{blank}") } else { format!("  {blank}{cell}") };
             }
             text += line.trim_end();
@@ -49,5 +52,14 @@ mod tests {
         table.row(["load".into(), "\u{2068}12.3\u{2069}".into()]);
         table.row(["preprocess".into(), "5.1".into()]);
         assert_eq!(table.render(), "  name          ms\n  load        \u{2068}12.3\u{2069}\n  preprocess   5.1\n");
+    }
+    #[test]
+    fn columns_keep_their_place_in_right_to_left_text() {
+        let mut table = Table::new(["نام".into(), "ms".into()]);
+        table.row(["load".into(), "12.3".into()]);
+        let (mark, open, close) = ('\u{200E}', '\u{2068}', '\u{2069}');
+        let wanted =
+            format!("{mark}  {open}نام{close}     {open}ms{close}\n{mark}  {open}load{close}  {open}12.3{close}\n");
+        assert_eq!(table.render(), wanted);
     }
 }
