@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::corpus::{Corpus, tone, wav, wav_of};
-use crate::support::{last_json, run, stderr, stdout, tandem};
+use crate::support::{Workplace, last_json, run, stderr, stdout, tandem};
 
 /// The findings of `doctor --json`: id → kinds.
 fn findings(corpus: &Corpus) -> BTreeMap<String, Vec<String>> {
@@ -420,4 +420,26 @@ fn the_benchmark_line_has_what_the_benchmark_reads() {
         assert!(!json[key].is_null(), "{key}: {json}");
     }
     assert_eq!(json["epoch_s"].as_array().map(Vec::len), Some(2));
+}
+
+/// One mistake behind all rows is named as one mistake.
+#[test]
+fn a_mistake_that_spoils_every_row_is_named_once_with_what_to_do() {
+    let work = Workplace::new(6, 1);
+    let corpus = work.path("corpus");
+    let metadata = fs::read_to_string(corpus.join("metadata.csv")).expect("there");
+    fs::write(corpus.join("metadata.csv"), metadata.replace('|', ",")).expect("written");
+    let doctor = |more: &str| run(&format!("doctor {} {more}", corpus.display()));
+    let output = doctor("");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("hint: no line has the form id|text"), "{}", stderr(&output));
+    fs::write(corpus.join("metadata.csv"), metadata).expect("written");
+    for file in fs::read_dir(corpus.join("wavs")).expect("a folder").flatten() {
+        fs::rename(file.path(), corpus.join(file.file_name())).expect("moved");
+    }
+    let output = doctor("");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("hint: not one audio file was found: --audio-folder"), "{}", stderr(&output));
+    let output = doctor("--audio-folder .");
+    assert!(output.status.success(), "{}", stderr(&output));
 }

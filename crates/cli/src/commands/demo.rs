@@ -17,7 +17,7 @@ use crate::commands::{evaluate, synth, train};
 use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::listeners::Listeners;
-use crate::messages::Messages;
+use crate::messages::{Lang, Messages};
 use crate::ui::output::print;
 use crate::ui::training::{Screen, final_report};
 
@@ -182,10 +182,11 @@ impl Shown {
         let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let get = |id: &str| escape(&messages.get(id));
         let direction = messages.get("direction");
+        let lang = if messages.lang() == Lang::Fa { "fa" } else { "en" };
         let figures = escape(&evaluate::report(evaluation, messages));
         let steps = escape(&messages.with("demo-steps", &[("steps", &evaluation.step), ("clips", &clips)]));
         format!(
-            "<!doctype html>\n<html dir=\"{direction}\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+            "<!doctype html>\n<html lang=\"{lang}\" dir=\"{direction}\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
              content=\"width=device-width, initial-scale=1\">\n<title>Tandem</title>\n<style>\n:root {{ color-scheme: light \
              dark; }}\nbody {{ font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; \
              }}\nimg {{ max-width: 100%; height: auto; border-radius: 4px; background: #fff; }}\nimg.data {{ width: 100%; \

@@ -75,13 +75,24 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     let errors = found.errors();
     if Tolerance::default().is_exceeded(errors as u64, found.rows as u64) {
         let message = messages.with("doctor-too-many", &[("count", &errors), ("rows", &found.rows)]);
-        return Err(Failure::new(FAILED, message).hint(messages.get("doctor-hint-too-many")));
+        return Err(Failure::new(FAILED, message).hint(messages.get(advice(&found))));
     }
     if errors > 0 || found.usable == 0 || (args.strict && !found.findings.is_empty()) {
         let failure = Failure::new(FAILED, messages.with("doctor-not-clean", &[("count", &found.findings.len())]));
-        return Err(failure.hint(messages.with("doctor-hint-usable", &[("usable", &found.usable)])));
+        let usable = messages.with("doctor-hint-usable", &[("usable", &found.usable)]);
+        return Err(failure.hint(if found.usable == 0 { messages.get(advice(&found)) } else { usable }));
     }
     Ok(())
+}
+
+/// What to do about a corpus most of whose clips cannot be used: one mistake may be behind all of them.
+fn advice(found: &Examination) -> &'static str {
+    let all = |wanted: &str| found.counts().iter().any(|(_, kind, count)| *kind == wanted && *count == found.rows);
+    match (all("columns"), all("missing")) {
+        (true, _) => "doctor-hint-columns",
+        (_, true) => "doctor-hint-missing",
+        _ => "doctor-hint-too-many",
+    }
 }
 
 fn report(found: &Examination, list: usize, messages: &Messages) -> String {

@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::{
     output::{Output, print},
-    progress,
+    progress, report,
     table::Table,
 };
 
@@ -120,7 +120,7 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
     for stage in &outcome.stages {
         let ms = |value: f64| format!("{value:.1} ms");
         table.row([
-            stage.name.clone(),
+            report::stage_name(&stage.name, messages),
             ms(stage.mean_ms),
             format!("± {}", ms(stage.std_ms)),
             ms(stage.p95_ms),

@@ -210,7 +210,7 @@ pub(crate) fn write_html(document: &Document, mut output: Output, messages: &Mes
 }
 
 /// What a stage is called in the language of the user.
-fn stage_name(name: &str, messages: &Messages) -> String {
+pub(crate) fn stage_name(name: &str, messages: &Messages) -> String {
     match name {
         "load" | "preprocess" | "transfer" | "train" | "gaps" => messages.get(&format!("html-stage-{name}")),
         other => other.to_owned(),
