@@ -1,8 +1,9 @@
 //! Promises about training: it learns, it loses nothing, it goes on exactly.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -88,6 +89,17 @@ fn a_full_disk_costs_steps_but_never_a_checkpoint() {
     assert_eq!(work.weights("full", 8), work.weights("whole", 8));
 }
 
+/// What a run prints from its first step on, wherever it then is.
+fn after_the_first_step(child: &mut Child) -> BufReader<ChildStdout> {
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("\"progress\"") {
+        line.clear();
+        assert!(reader.read_line(&mut line).expect("output") > 0, "it ended");
+    }
+    reader
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
@@ -97,13 +109,7 @@ fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
     for (name, signal) in [("int", "INT"), ("term", "TERM"), ("hup", "HUP")] {
         let mut child =
             (tandem().args(work.arguments(name, settings))).stdout(Stdio::piped()).spawn().expect("it starts");
-        // After the first step, wherever it then is.
-        let mut reader = std::io::BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        while !line.contains("\"progress\"") {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut reader, &mut line).expect("output") > 0, "it ended");
-        }
+        let mut reader = after_the_first_step(&mut child);
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         assert!(sent.expect("kill").success());
         let mut rest = String::new();
@@ -133,12 +139,7 @@ fn a_run_under_nohup_goes_on_when_the_terminal_closes() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut reader = std::io::BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    while !line.contains("\"progress\"") {
-        line.clear();
-        assert!(std::io::BufRead::read_line(&mut reader, &mut line).expect("output") > 0, "it ended");
-    }
+    let mut reader = after_the_first_step(&mut child);
     let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
     assert!(sent.expect("kill").success());
     let mut rest = String::new();
@@ -482,12 +483,7 @@ fn two_processes_do_not_train_in_one_folder_and_a_closed_output_saves() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut reader = std::io::BufReader::new(first.stdout.take().expect("piped"));
-    let mut line = String::new();
-    while !line.contains("\"progress\"") {
-        line.clear();
-        assert!(std::io::BufRead::read_line(&mut reader, &mut line).expect("output") > 0, "it ended");
-    }
+    let reader = after_the_first_step(&mut first);
     for more in ["--batch-size 4", "--batch-size 4 --reset-training"] {
         let second = work.train("run", more);
         assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
