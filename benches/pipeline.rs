@@ -8,8 +8,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use tandem_device::Cost;
-use tandem_flow::{Clock, Context, Cursor, Flow, Knob, Stop, Trace};
-use tandem_observe::{Knobs, Outcome, Pressure, Simulation, look, simulate, verdict};
+use tandem_flow::{Clock, Context, Cursor, Flow, Knob, Place, Stage, Stop, Trace};
+use tandem_observe::{Knobs, Outcome, Pressure, Simulation, recent_profile, simulate, verdict};
 
 fn main() {
     let rounds: usize = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(3);
@@ -46,7 +46,7 @@ fn main() {
     );
 
     for (name, workers, depth, trace) in [
-        ("in line", 0, 0, false),
+        ("synchronous", 0, 0, false),
         ("4 workers, depth 2", 4, 2, false),
         ("4 workers, depth 50", 4, 50, false),
         ("4 workers, depth 50, trace on", 4, 50, true),
@@ -58,7 +58,7 @@ fn main() {
     }
     // In turn: what a step pays for being watched, as a share of a short step.
     let in_turn: Vec<[f64; 3]> = (0..5 * rounds)
-        .map(|_| [Watch::Off, Watch::Looks, Watch::Trace].map(|watch| 4.0 * overhead(0, 0, watch).0))
+        .map(|_| [Watch::Off, Watch::Snapshots, Watch::Trace].map(|watch| 4.0 * overhead(0, 0, watch).0))
         .collect();
     for (name, at, target) in [("monitoring", 1, "<= 0.5 %"), ("tracing", 2, "<= 2 %")] {
         let added: Vec<f64> = in_turn.iter().map(|times| times[at] - times[0]).collect();
@@ -103,8 +103,8 @@ fn run(simulation: &Simulation) -> Outcome {
 enum Watch {
     /// Not at all.
     Off,
-    /// As in training: the last spans are kept, and looked at every ten steps.
-    Looks,
+    /// As in training: the last spans are kept, and a snapshot is taken every ten steps.
+    Snapshots,
     /// Every span is kept.
     Trace,
 }
@@ -116,26 +116,26 @@ const SHORT_STEP: Duration = Duration::from_millis(20);
 fn overhead(workers: usize, depth: usize, watch: Watch) -> (f64, f64) {
     const BATCHES: u64 = 200_000;
     let mut trace = if watch == Watch::Trace { Trace::with_limit(8 * BATCHES as usize) } else { Trace::off() };
-    if watch == Watch::Looks {
+    if watch == Watch::Snapshots {
         trace.keep_recent(2048);
     }
     let context = Context::new(Clock::real()).with_trace(trace);
     let depth = Knob::fixed("depth", depth);
     let (start, cpu) = (Instant::now(), cpu_time());
-    let flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..BATCHES)
-        .par_stage("load", &Knob::fixed("workers", workers), Ok)
-        .prefetch("host", &depth)
-        .stage("preprocess", Ok)
-        .prefetch("data", &depth)
-        .stage("transfer", Ok)
-        .prefetch("model", &depth)
-        .stage("train", Ok);
+    let flow = Flow::source(&context, Stage::Plan, Cursor::START, 1, |_| 0..BATCHES)
+        .par_stage(Stage::Load, &Knob::fixed("workers", workers), Ok)
+        .prefetch(Place::Host, &depth)
+        .stage(Stage::Preprocess, Ok)
+        .prefetch(Place::Data, &depth)
+        .stage(Stage::Transfer, Ok)
+        .prefetch(Place::Model, &depth)
+        .stage(Stage::Train, Ok);
     let mut steps = 0;
     for item in flow {
         assert!(item.is_ok());
         steps += 1;
-        if watch == Watch::Looks && steps % 10 == 0 {
-            let (profile, _) = look(&context.trace.recent(), steps).unzip();
+        if watch == Watch::Snapshots && steps % 10 == 0 {
+            let (profile, _) = recent_profile(&context.trace.recent(), steps).unzip();
             std::hint::black_box(profile.map(|profile| verdict(&profile, &KNOBS, &Pressure::default())));
         }
     }
@@ -147,11 +147,11 @@ fn overhead(workers: usize, depth: usize, watch: Watch) -> (f64, f64) {
 /// Percent of a core that a pipeline takes while its consumer does nothing and every queue is full.
 fn idle_cpu() -> f64 {
     let context = Context::default();
-    let mut flow = Flow::source(&context, "plan", Cursor::START, 1, |_| 0..1000u64)
-        .par_stage("load", &Knob::fixed("workers", 8), Ok)
-        .prefetch("host", &Knob::fixed("depth", 8))
-        .stage("preprocess", Ok)
-        .prefetch("data", &Knob::fixed("depth", 2));
+    let mut flow = Flow::source(&context, Stage::Plan, Cursor::START, 1, |_| 0..1000u64)
+        .par_stage(Stage::Load, &Knob::fixed("workers", 8), Ok)
+        .prefetch(Place::Host, &Knob::fixed("depth", 8))
+        .stage(Stage::Preprocess, Ok)
+        .prefetch(Place::Data, &Knob::fixed("depth", 2));
     assert!(flow.next().is_some());
     std::thread::sleep(Duration::from_millis(200));
     let (start, cpu) = (Instant::now(), cpu_time());

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-SIGMA, AUDIBLE, DROPPED, TIME_WIDTH = 1e-4, -0.5, 0.3, 64
+SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES, MIN_NOISE = 1e-4, -0.5, 0.3, 64, 0.2
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 2e-4
 THREADS = 2
 gelu = partial(F.gelu, approximate="tanh")
@@ -41,12 +41,12 @@ def within(lengths, count):
 class Conv1d(nn.Conv1d):
     """Over time, keeping the length (divided by the stride).
 
-    Done as a flat picture: oneDNN takes [rows, time, channels] as it lies in memory only for conv2d, which makes this
+    Done as a flat image: oneDNN takes [rows, time, channels] as it lies in memory only for conv2d, which makes this
     1.2 (full) to 2.5 times (depthwise) as fast as conv1d and its transpositions.
     """
 
-    def __init__(self, inputs, outputs, taps, dilation=1, **options):
-        super().__init__(inputs, outputs, taps, padding=dilation * (taps // 2), dilation=dilation, **options)
+    def __init__(self, inputs, outputs, kernel_size, dilation=1, **options):
+        super().__init__(inputs, outputs, kernel_size, padding=dilation * (kernel_size // 2), dilation=dilation, **options)
 
     def forward(self, x):
         y = F.conv2d(x.transpose(1, 2).unsqueeze(2), self.weight.unsqueeze(2), self.bias, (1, *self.stride),
@@ -64,32 +64,32 @@ class Part(nn.Module):
 
 
 class Attention(Part):
-    def forward(self, x, context, mask, turn=lambda x: x):
+    def forward(self, x, context, mask, rotate=lambda x: x):
         def split(y):
             return y.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
-        query, key, value = turn(split(self.query(x))), turn(split(self.key(context))), split(self.value(context))
+        query, key, value = rotate(split(self.query(x))), rotate(split(self.key(context))), split(self.value(context))
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
-class FeedForward(Part):
+class Mlp(Part):
     def forward(self, x):
         return self.down(gelu(self.up(x)))
 
 
 class Block(Part):
-    def forward(self, x, mask, turn):
+    def forward(self, x, mask, rotate):
         y = self.attention_norm(x)
-        x = x + self.attention(y, y, mask, turn)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        x = x + self.attention(y, y, mask, rotate)
+        return x + self.mlp(self.mlp_norm(x))
 
 
-def rotary(still, moving, channels):
-    """Turns positions in time; the first `still` have no place in time and stay."""
+def rope(prefix, moving, channels):
+    """Rotary positions; the first `prefix` have no place in time and are not rotated."""
     half = channels // 2
     at = torch.arange(moving, dtype=torch.float64)[:, None]
-    angles = F.pad(at * 10_000 ** (-torch.arange(half, dtype=torch.float64) / half), (0, 0, still, 0))
+    angles = F.pad(at * 10_000 ** (-torch.arange(half, dtype=torch.float64) / half), (0, 0, prefix, 0))
     cos = torch.cat([angles.cos(), angles.cos()], 1).float()
     sin = torch.cat([-angles.sin(), angles.sin()], 1).float()
     return lambda x: x * cos + x.roll(half, -1) * sin
@@ -102,10 +102,10 @@ class TextEncoder(Part):
         for layer in self.prenet:
             x = (x + gelu(layer.conv(layer.norm(x) * mask))) * mask
         keys = within(latents + lengths, latents + tokens)[:, None, None]
-        turn = rotary(latents, tokens, self.head_width)
+        rotate = rope(latents, tokens, self.head_width)
         x = torch.cat([prefix, x], 1)
         for block in self.blocks:
-            x = block(x, keys, turn)
+            x = block(x, keys, rotate)
         return self.norm(x[:, latents:]) * mask
 
 
@@ -113,7 +113,7 @@ class ResamplerBlock(Part):
     def forward(self, x, audio, mask):
         query = self.query_norm(x)
         x = x + self.attention(query, torch.cat([query, self.context_norm(audio)], 1), mask)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
 
 
 class Resampler(Part):
@@ -132,46 +132,46 @@ class Resampler(Part):
 class Speaker(Part):
     def forward(self, batch):
         if self.resampler is None:
-            latents = self.voice.expand(len(batch["ids"]), -1, -1)
+            latents = self.single.expand(len(batch["ids"]), -1, -1)
         else:
             latents = self.resampler(batch["reference"], batch["reference_lengths"])
-        return self.prefix(latents), self.style(latents.mean(1))
+        return self.prefix(latents), self.embedding(latents.mean(1))
 
 
 class MeanPredictor(Part):
-    def forward(self, ids, mask, style):
-        return self.output(gelu(self.conv(self.embedding(ids) * mask) + self.style(style)[:, None]))
+    def forward(self, ids, mask, speaker):
+        return self.output(gelu(self.conv(self.embedding(ids) * mask) + self.speaker(speaker)[:, None]))
 
 
 class DurationPredictor(Part):
-    def forward(self, features, style, mask):
-        x = F.dropout((features + self.style(style)[:, None]) * mask, DROPPED, self.training)
-        x = F.dropout(self.first_norm(gelu(self.first(x))) * mask, DROPPED, self.training)
+    def forward(self, features, speaker, mask):
+        x = F.dropout((features + self.speaker(speaker)[:, None]) * mask, DROPOUT, self.training)
+        x = F.dropout(self.first_norm(gelu(self.first(x))) * mask, DROPOUT, self.training)
         x = self.second_norm(gelu(self.second(x))) * mask
         return ((self.output(x) + 1.6) * mask).squeeze(2)
 
 
 class Condition(Part):
-    def forward(self, times, style):
-        angles = times * torch.logspace(0, 3, TIME_WIDTH // 2)
+    def forward(self, timesteps, speaker):
+        angles = timesteps * torch.logspace(0, 3, TIMESTEP_FEATURES // 2)
         waves = torch.cat([angles.sin(), angles.cos()], 1)
-        return gelu(self.output(gelu(self.time(waves) + self.style(style))))
+        return gelu(self.output(gelu(self.timestep(waves) + self.speaker(speaker))))
 
 
 class DecoderBlock(Part):
     def forward(self, x, condition, mask):
         scale, shift = self.modulation(condition)[:, None].chunk(2, 2)
-        return x + self.feed_forward(torch.addcmul(shift, self.norm(self.conv(x * mask)), 1 + scale))
+        return x + self.mlp(torch.addcmul(shift, self.norm(self.conv(x * mask)), 1 + scale))
 
 
 class Decoder(Part):
-    def forward(self, state, mean, text, mask, times, style):
+    def forward(self, x_t, mean, text, place, mask, timesteps, speaker):
         grouped = (*text.shape[:2], -1)
-        condition = self.condition(times, style)
-        x = self.input(torch.cat([state.reshape(grouped), mean.reshape(grouped)], 2)) + text
+        condition = self.condition(timesteps, speaker)
+        x = self.input(torch.cat([x_t.reshape(grouped), mean.reshape(grouped), place], 2)) + text
         for block in self.blocks:
             x = block(x, condition, mask)
-        return self.output(self.norm(x)).reshape(state.shape)
+        return mean + self.output(self.norm(x)).reshape(x_t.shape)
 
 
 def spread(x, durations, lengths, positions, every=1):
@@ -180,6 +180,18 @@ def spread(x, durations, lengths, positions, every=1):
     token = torch.searchsorted(durations.cumsum(1), starts, right=True)
     token = token.minimum((lengths - 1).clamp_min(0)[:, None])
     return F.embedding(token + x.shape[1] * torch.arange(len(x))[:, None], x.flatten(0, 1))
+
+
+def place_in_token(durations, lengths, positions, group):
+    """Where in its token each position lies: fraction passed, nearness to the middle, length."""
+    starts = (group * torch.arange(positions)).expand(len(durations), -1).contiguous()
+    ends = durations.cumsum(1)
+    token = torch.searchsorted(ends, starts, right=True).minimum((lengths - 1).clamp_min(0)[:, None])
+    frames = durations.gather(1, token)
+    first = ends.gather(1, token) - frames
+    frames = frames.clamp_min(1).float()
+    passed = (((starts - first).float() + 0.5 * group) / frames).clamp_max(1)
+    return torch.stack([2 * passed - 1, 4 * passed * (1 - passed), frames.log() - 1.6, 1 / frames], 2)
 
 
 def duration_loss(predicted, durations, tokens, mask):
@@ -195,26 +207,30 @@ class Voice(Part):
     def forward(self, batch):
         """The terms of the loss."""
         ids, tokens, durations = batch["ids"], batch["id_lengths"], batch["durations"]
-        mel, frames, noise, times = batch["mel"], batch["mel_lengths"], batch["noise"], batch["times"]
+        mel, frames, noise, timesteps = batch["mel"], batch["mel_lengths"], batch["noise"], batch["timesteps"]
         count = mel.shape[1]
         positions, position_lengths = count // self.group, (frames + self.group - 1) // self.group
         token_mask, frame_mask, position_mask = (within(lengths, size).float()[..., None] for lengths, size in (
             (tokens, ids.shape[1]), (frames, count), (position_lengths, positions)))
-        prefix, style = self.speaker(batch)
+        prefix, speaker = self.speaker(batch)
         features = self.text(ids, tokens, token_mask, prefix)
-        mean = spread(self.aligner(ids, token_mask, style), durations, tokens, count)
+        aligned = spread(self.aligner(ids, token_mask, speaker), durations, tokens, count)
         values = frames.sum().clamp_min(1) * mel.shape[2]
-        prior = ((mel.clamp_min(AUDIBLE) - mean) * frame_mask).square().sum() / values
+        prior = ((mel.clamp_min(AUDIBLE) - aligned) * frame_mask).square().sum() / values
 
-        text = spread(self.bridge(features), durations, tokens, positions, self.group)
-        moment = times[..., None]
-        state = noise * (1 - (1 - SIGMA) * moment) + mel * moment
-        velocity = self.decoder(state, mean, text, position_mask, times, style)
-        flow = ((velocity - (mel - (1 - SIGMA) * noise)) * frame_mask).square().sum() / values
+        mu = spread(self.mean(features), durations, tokens, count)
+        mean = ((mel - mu) * frame_mask).square().sum() / values
 
-        predicted = self.duration(features.detach(), style.detach(), token_mask)
+        text = spread(self.projection(features), durations, tokens, positions, self.group)
+        place = place_in_token(durations, tokens, positions, self.group)
+        t = timesteps[..., None]
+        x_t = noise * (1 - (1 - SIGMA_MIN) * t) + mel * t
+        x1 = self.decoder(x_t, mu, text, place, position_mask, timesteps, speaker)
+        flow = ((x1 - mel) / (1 - t).clamp_min(MIN_NOISE) * frame_mask).square().sum() / values
+
+        predicted = self.duration(features.detach(), speaker.detach(), token_mask)
         duration = duration_loss(predicted, durations, tokens, token_mask.squeeze(2))
-        return {"prior": prior, "duration": duration, "flow": flow}
+        return {"prior": prior, "mean": mean, "duration": duration, "flow": flow}
 
 
 def build(config):
@@ -226,13 +242,13 @@ def build(config):
     def repeat(count, make):
         return nn.ModuleList(make(n) for n in range(count))
 
-    def feed_forward(width, hidden):
-        return FeedForward(up=linear(width, hidden), down=linear(hidden, width))
+    def mlp(width, hidden):
+        return Mlp(up=linear(width, hidden), down=linear(hidden, width))
 
     def block(kind, width, heads, *norms):
         names = ("query", "key", "value", "output")
         attention = Attention(heads=heads, **{name: linear(width, width) for name in names})
-        return kind(attention=attention, feed_forward=feed_forward(width, 4 * width), feed_forward_norm=norm(width),
+        return kind(attention=attention, mlp=mlp(width, 4 * width), mlp_norm=norm(width),
                     **{name: norm(width) for name in norms})
 
     def resampler(width):
@@ -249,25 +265,26 @@ def build(config):
 
     def flow_decoder(width):
         return Decoder(
-            input=linear(2 * frame, width), norm=norm(width), output=linear(width, frame),
+            input=linear(2 * frame + 4, width), norm=norm(width), output=linear(width, frame),
             condition=Condition(
-                time=linear(TIME_WIDTH, width), style=linear(speaker.width, width), output=linear(width, width)),
+                timestep=linear(TIMESTEP_FEATURES, width), speaker=linear(speaker.width, width), output=linear(width, width)),
             blocks=repeat(decoder.blocks, lambda n: DecoderBlock(
                 conv=Conv1d(width, width, 7, dilation=2 ** (n % 3), groups=width), norm=norm(width),
-                modulation=linear(width, 2 * width), feed_forward=feed_forward(width, decoder.hidden))))
+                modulation=linear(width, 2 * width), mlp=mlp(width, decoder.hidden))))
 
     return Voice(
         text=text_encoder(text.width),
         aligner=MeanPredictor(
             embedding=nn.Embedding(config.vocabulary, text.width), conv=Conv1d(text.width, text.width, 3),
-            style=linear(speaker.width, text.width), output=linear(text.width, n_mels)),
-        bridge=linear(text.width, decoder.width),
+            speaker=linear(speaker.width, text.width), output=linear(text.width, n_mels)),
+        mean=linear(text.width, n_mels),
+        projection=linear(text.width, decoder.width),
         speaker=Speaker(
             resampler=resampler(speaker.width) if config.reference else None,
-            voice=None if config.reference else parameter(1, 1, speaker.width),
-            prefix=linear(speaker.width, text.width), style=linear(speaker.width, speaker.width)),
+            single=None if config.reference else parameter(1, 1, speaker.width),
+            prefix=linear(speaker.width, text.width), embedding=linear(speaker.width, speaker.width)),
         duration=DurationPredictor(
-            style=linear(speaker.width, text.width), first=Conv1d(text.width, middle, 3), first_norm=norm(middle),
+            speaker=linear(speaker.width, text.width), first=Conv1d(text.width, middle, 3), first_norm=norm(middle),
             second=Conv1d(middle, middle, 3), second_norm=norm(middle), output=linear(middle, 1)),
         decoder=flow_decoder(decoder.width),
         group=decoder.group)
@@ -318,16 +335,16 @@ def run(size, steps, folder, compiled):
     groups = [{"params": [p for p in parameters if p.dim() > 1]},
               {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
     # Fused: measured three times as fast as foreach.
-    optimiser = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     forward = torch.compile(voice) if compiled else voice
     seconds = []
     for _ in range(1 + steps):
         started = time.perf_counter()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = sum(forward(batch).values())
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
-        optimiser.step()
+        optimizer.step()
         last_loss = loss.item()
         seconds.append(time.perf_counter() - started)
     print("RESULT", json.dumps({

@@ -13,8 +13,10 @@ use serde_json::json;
 use tandem_flow::{Cursor, Random};
 use tandem_model::burn::optim::GradientsParams;
 use tandem_model::weights::{self, HostTensor, Tensors};
-use tandem_model::{Device, HostInputs, HostReference, ModelConfig, REFERENCE_FRAMES, Size, Totals, Voice};
-use tandem_train::{Grads, Learner, Ready, StepRecord, TrainSettings, memory};
+use tandem_model::{
+    Device, HostInputs, HostReference, InputShape, Losses, ModelConfig, REFERENCE_FRAMES, Size, Totals, Voice,
+};
+use tandem_train::{Grads, Learner, Ready, StepRecord, TrainConfig, memory};
 
 const ROWS: usize = 16;
 const TOKENS: usize = 64;
@@ -71,7 +73,7 @@ fn batch() -> HostInputs {
         reference.lengths.push(heard);
         inputs.id_lengths.push(tokens);
         inputs.mel_lengths.push(frames);
-        inputs.times.push(random.unit() as f32);
+        inputs.timesteps.push(random.unit() as f32);
         inputs.seeds.push(random.next());
     }
     inputs
@@ -94,7 +96,8 @@ fn export(folder: &Path, size: Size) {
     let reference = inputs.reference.clone().expect("there is one");
     let totals = Totals::new(&inputs.mel_lengths, &inputs.id_lengths);
     // Nothing is dropped: what is dropped at random could not be compared.
-    let (losses, durations) = voice.losses(&inputs.clone().upload(&device), totals, 0.0, false);
+    let (losses, durations) =
+        voice.losses(&inputs.clone().upload(&InputShape::new(&config(size)), &device), totals, 0.0, false);
     let mut all_durations = vec![0.0; ROWS * TOKENS];
     for (row, durations) in durations.iter().enumerate() {
         for (to, &frames) in all_durations[row * TOKENS..].iter_mut().zip(durations) {
@@ -107,25 +110,28 @@ fn export(folder: &Path, size: Size) {
         ("mel".to_owned(), tensor(&[ROWS, FRAMES, N_MELS], inputs.mel.clone())),
         ("mel_lengths".to_owned(), lengths(&inputs.mel_lengths)),
         ("noise".to_owned(), tensor(&[ROWS, FRAMES, N_MELS], inputs.noise.clone())),
-        ("times".to_owned(), tensor(&[ROWS, 1], inputs.times.clone())),
+        ("timesteps".to_owned(), tensor(&[ROWS, 1], inputs.timesteps.clone())),
         ("reference".to_owned(), tensor(&[ROWS, REFERENCE_FRAMES, N_MELS], reference.mel)),
         ("reference_lengths".to_owned(), lengths(&reference.lengths)),
         ("durations".to_owned(), tensor(&[ROWS, TOKENS], all_durations)),
     ]);
     put("batch.safetensors", &weights::to_bytes(&batch).expect("tensors"));
     let values = losses.values().into_data().try_into_vec::<f32>().expect("single precision");
-    put("losses.json", json!({"prior": values[0], "duration": values[1], "flow": values[2]}).to_string().as_bytes());
+    let named: serde_json::Map<_, _> =
+        Losses::NAMES.iter().zip(values).map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    put("losses.json", serde_json::Value::Object(named).to_string().as_bytes());
     let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), &voice), &voice).export(&voice);
     put("grads.safetensors", &weights::to_bytes(&grads).expect("tensors"));
     println!("RESULT {}", json!({"exported": folder, "parameters": weights::export(&voice).len()}));
 }
 
 fn run(size: Size, steps: usize) {
-    let settings = TrainSettings { size, ..TrainSettings::default() };
+    let mut settings = TrainConfig::default();
+    settings.model.size = size;
     let mut learner = Learner::new(&config(size), &settings, &Device::flex());
     let inputs = batch();
     let mut step = || {
-        let inputs = inputs.clone().upload(learner.device());
+        let inputs = inputs.clone().upload(&learner.input_shape(), learner.device());
         let ready = Ready { cursor: Cursor::START, clips: Vec::new(), seconds: 0.0, inputs };
         let started = Instant::now();
         let record = learner.step(ready);

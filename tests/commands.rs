@@ -11,7 +11,7 @@
 //! | `advise` | `--model-size smoke --batch-size 2 --steps 2` |
 //! | `simulate` | `--clock virtual`: nobody waits |
 //! | with `--data-gpu` or `--model-gpu` | `--simulate-devices 2`, or 1 if the page shows an error that found 1 |
-//! | `--model-gpu-memory 30` | 20: a clip takes less on a simulated device than on the page's software Vulkan |
+//! | `--model-gpu-memory 30` | 28: a clip takes less on a simulated device than on the page's software Vulkan |
 //! | `--metrics PORT` | port 0, any that is free, unless the page shows that it is taken |
 //! | `DIR`, `RUN`, … | see [`NAMES`] |
 //! | a name alone within a text (`tandem report`) | `--help`: there is such a command |
@@ -51,7 +51,7 @@ const NAMES: [(&str, &str); 9] = [
 const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ("train", &[("--model-size", "smoke"), ("--batch-size", "2")]),
     ("demo", &[("--steps", "2"), ("--clips", "10")]),
-    ("profile", &[("--model-size", "smoke"), ("--batch-size", "2"), ("--num-steps", "2"), ("--max-mel-frames", "110")]),
+    ("profile", &[("--model-size", "smoke"), ("--batch-size", "2"), ("--num-steps", "2"), ("--max-mel-frames", "125")]),
     ("advise", &[("--model-size", "smoke"), ("--batch-size", "2"), ("--steps", "2")]),
     ("simulate", &[("--clock", "virtual")]),
 ];
@@ -218,7 +218,7 @@ fn shortened(written: &Written) -> Vec<String> {
         set(&mut words, "--simulate-devices", if written.output.contains("found 1") { "1" } else { "2" });
     }
     if written.line.contains("--model-gpu-memory 30") {
-        set(&mut words, "--model-gpu-memory", "20");
+        set(&mut words, "--model-gpu-memory", "28");
     }
     if written.has("--metrics") && written.error().is_none() {
         set(&mut words, "--metrics", "0");

@@ -69,6 +69,8 @@ fn another(path: &str, about: &Value, work: &Workplace) -> String {
         "val_data" => work.path("other").display().to_string(),
         "checkpoint_dir" | "tensorboard_log_dir" => work.path("elsewhere").display().to_string(),
         "trace" => work.path("trace.json").display().to_string(),
+        "language" => "fa".to_owned(),
+        "lexicon" => work.path("lexicon.txt").display().to_string(),
         "audio_folder" => "sound".to_owned(),
         "schedule" => "noam".to_owned(),
         "resume" => "last".to_owned(),
@@ -77,6 +79,7 @@ fn another(path: &str, about: &Value, work: &Workplace) -> String {
         "simulate_devices" => "2".to_owned(),
         "model_size" => "smoke".to_owned(),
         "lr" => "1e-4".to_owned(),
+        "ema_decay" => "0.5".to_owned(),
         "data_gpu_memory" | "model_gpu_memory" => "1GB".to_owned(),
         "stall_timeout" | "model_start_delay" => "3s".to_owned(),
         "sample_rate" => "16000".to_owned(),
@@ -85,7 +88,7 @@ fn another(path: &str, about: &Value, work: &Workplace) -> String {
         "n_fft" | "win_length" => "512".to_owned(),
         "hop_length" => "200".to_owned(),
         _ => match (about["type"].as_str(), about["enum"].as_array()) {
-            (Some("boolean"), _) => "true".to_owned(),
+            (Some("boolean"), _) => (about["default"] != true).to_string(),
             (_, Some(values)) => {
                 let default = about["default"].as_str().unwrap_or_default();
                 let other = values.iter().filter_map(Value::as_str).rfind(|value| *value != default);
@@ -103,6 +106,7 @@ fn besides(path: &str) -> &'static str {
         "model_gpu" => "--data-gpu 0 --simulate-devices 2 --allow-fallback",
         "data_gpu_memory" | "model_gpu_memory" => "--enable-memory-isolation",
         "backend" | "mixed_precision" | "features_on" => "--allow-fallback",
+        "lexicon" => "--units phonemes",
         _ => "",
     }
 }
@@ -111,6 +115,7 @@ fn besides(path: &str) -> &'static str {
 fn every_key_is_read_and_does_something() {
     let work = Workplace::new(12, 1);
     DemoCorpus { clips: 6, speakers: 1, seed: 9 }.write(&work.path("other")).expect("written");
+    fs::write(work.path("lexicon.txt"), "banana bənˈænə\n").expect("written");
     let (wavs, sound) = (work.path("corpus/wavs"), work.path("corpus/sound"));
     fs::create_dir(&sound).expect("a folder");
     for file in fs::read_dir(&wavs).expect("clips").flatten() {
@@ -291,4 +296,31 @@ fn limits_without_isolation_are_refused_before_anything_is_read() {
     }
     std::fs::write(&file, "devices:\n  model_gpu_memory: 4GB\n  enable_memory_isolation: true\n").expect("written");
     assert!(run(&format!("config check {}", file.display())).status.success());
+}
+
+/// What a frame is belongs to the run; switches can be turned off.
+#[test]
+fn features_are_kept_in_a_run_and_switches_can_be_turned_off() {
+    let work = Workplace::new(12, 1);
+    let first =
+        "--batch-size 4 --max-steps 1 --sample-rate 16000 --n-mels 40 --fmax 7000 --enable-gradient-checkpointing";
+    work.trained("run", first);
+    work.trained("run", "--max-steps 2");
+    work.trained("run", "--max-steps 3 --sample-rate 16000 --disable-gradient-checkpointing");
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(work.path("run/manifest.json")).expect("a manifest")).expect("JSON");
+    let at = |start: usize, name: &str| {
+        let settings = manifest["starts"][start]["settings"].as_array().expect("settings");
+        let found = settings.iter().find(|one| one["name"] == name).expect("it is listed");
+        (found["value"].clone(), found["source"].clone())
+    };
+    assert_eq!(at(1, "--sample-rate"), ("16000".into(), "the resumed run".into()));
+    assert_eq!(at(1, "--enable-gradient-checkpointing"), ("true".into(), "the resumed run".into()));
+    assert_eq!(at(2, "--sample-rate"), ("16000".into(), "flag".into()));
+    assert_eq!(at(2, "--enable-gradient-checkpointing"), ("false".into(), "flag".into()));
+    let output = work.train("run", "--max-steps 4 --sample-rate 22050");
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("--sample-rate: 22050 here, 16000 in the checkpoint"), "{text}");
+    assert!(text.contains("--reset-training"), "{text}");
 }

@@ -222,7 +222,7 @@ fn one_bad_clip_does_not_end_a_run_and_too_many_do() {
     spoil(&corpus, "c007");
     let output = run(&format!("load {} --epochs 2", corpus.path().display()));
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("left out: c007: not a WAV"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("skipped: c007: not a WAV"), "{}", stderr(&output));
     assert_eq!(stderr(&output).matches("c007").count(), 1, "named once, not in every epoch");
     assert!(stdout(&output).contains("epoch 1: 39 clips"), "{}", stdout(&output));
     for n in 10..31 {

@@ -37,6 +37,48 @@ fn every_test_in_the_table_of_rows_exists() {
     }
 }
 
+/// The row ids that a text names after `SPEC `, as in `SPEC M5, M6`.
+fn cited(text: &str) -> Vec<String> {
+    let is_id = |word: &&str| {
+        let (letter, number) = word.split_at(word.len().min(1));
+        letter.chars().all(|c| c.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+    };
+    let list = |rest: &str| {
+        let words = rest.split([',', ' ']).filter(|word| !word.is_empty());
+        let ids = words.map(|word| word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned());
+        ids.take_while(|word| is_id(&word.as_str())).collect::<Vec<_>>()
+    };
+    text.split("SPEC ").skip(1).flat_map(list).collect()
+}
+
+#[test]
+fn every_row_that_the_code_or_a_page_names_is_in_the_specification() {
+    let page = fs::read_to_string(root().join("docs/reference/specification.md")).expect("the page");
+    let first = |line: &str| line.strip_prefix("| ").and_then(|rest| rest.split(" |").next()).map(str::to_owned);
+    let ids: BTreeSet<String> =
+        page.lines().filter_map(first).flat_map(|ids| ids.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert!(ids.len() > 120, "{}", ids.len());
+    let rows = fs::read_to_string(root().join("docs/reference/rows.md")).expect("the table");
+    let in_table = rows.lines().filter_map(first).filter(|id| id.ends_with(|c: char| c.is_ascii_digit()));
+    let in_table = in_table.flat_map(|ids| ids.split([',', '-', ' ']).map(str::to_owned).collect::<Vec<_>>());
+    let mut named: BTreeSet<String> = in_table.filter(|id| !id.is_empty()).collect();
+    let mut folders = vec![root().join("crates"), root().join("tests"), root().join("benches")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                named.extend(cited(&fs::read_to_string(&path).expect("UTF-8")));
+            }
+        }
+    }
+    assert!(named.len() > 60, "{}", named.len());
+    let unknown: Vec<&String> = named.difference(&ids).collect();
+    assert!(unknown.is_empty(), "not in docs/reference/specification.md: {unknown:?}");
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut pages = vec![root().join("README.md"), root().join("README.fa.md"), root().join("CONTRIBUTING.md")];

@@ -107,7 +107,7 @@ fn limits_split_batches_and_say_what_would_fit() {
     assert!(output.status.success(), "{}", stderr(&output));
     let start = serde_json::from_str::<Value>(stdout(&output).lines().next().expect("a line")).expect("JSON");
     assert_eq!(
-        (&start["settings"]["isolated"], &start["settings"]["model_limit"]),
+        (&start["settings"]["memory"]["isolated"], &start["settings"]["memory"]["model_limit"]),
         (&true.into(), &(((needs * 7 / 10) >> 20) << 20).into())
     );
     // What was seen to fit is enough, on the CPU as well, whose memory is that of the process.

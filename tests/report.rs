@@ -1,4 +1,4 @@
-//! Promises about what a run tells while it goes on and afterwards.
+//! Promises about what a run reports while it trains and afterwards.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -26,11 +26,11 @@ fn a_run_names_what_limits_it_when_that_changes() {
     assert!(output.status.success(), "{}", stderr(&output));
     let events = events(&output);
     let limits = named(&events, "limit");
-    assert_eq!(limits.len(), 1, "told once: {limits:?}");
+    assert_eq!(limits.len(), 1, "reported once: {limits:?}");
     assert_eq!(limits[0]["bottleneck"], "preprocess", "{limits:?}");
     assert!(limits[0]["starved"].as_f64().expect("a share") > 0.05 && limits[0]["change"]["flag"] == "--features-on");
-    let looks = named(&events, "look");
-    let last = &looks.last().expect("looks")["look"];
+    let snapshots = named(&events, "snapshot");
+    let last = &snapshots.last().expect("snapshots")["snapshot"];
     assert_eq!((&last["step"], &last["total_clips"]), (&40.into(), &80.into()), "totals are true totals");
     for figure in ["mean", "std", "min", "max", "p50", "p95", "p99"] {
         assert!(last["step_ms"][figure].as_f64().expect(figure) > 0.0);
@@ -89,7 +89,8 @@ fn a_report_shows_what_is_there_and_says_what_is_not() {
 
     // A run of another version, and what is none.
     let manifest = fs::read_to_string(folder.join("manifest.json")).expect("a manifest");
-    fs::write(folder.join("manifest.json"), manifest.replace("\"format\": 1", "\"format\": 77")).expect("written");
+    let format = format!("\"format\": {}", tandem_train::RUN_FORMAT);
+    fs::write(folder.join("manifest.json"), manifest.replace(&format, "\"format\": 77")).expect("written");
     let other = report("");
     assert_eq!(other.status.code(), Some(2));
     assert!(stderr(&other).contains("was written by tandem") && stderr(&other).contains("hint"), "{}", stderr(&other));
@@ -111,7 +112,7 @@ fn two_runs_are_compared() {
     assert!(!text.contains("--buffer-size"), "only what differs: {text}");
 }
 
-/// A run that is going on, ended with the value.
+/// A run that is training, ended with the value.
 struct Running(Child);
 
 impl Drop for Running {
@@ -140,7 +141,7 @@ fn get(address: &str, path: &str) -> Option<String> {
     Some(answer)
 }
 
-/// SPEC R3 for Prometheus, a report of a run that is going on, and a port that is taken.
+/// SPEC R3 for Prometheus, a report of a run that is training, and a port that is taken.
 #[test]
 fn a_running_run_can_be_looked_at() {
     let work = Workplace::new(40, 1);
@@ -184,7 +185,7 @@ fn a_run_can_be_watched_in_tensorboard() {
     work.trained("run", &format!("--max-steps 20 {more}"));
     work.trained("run", &format!("--max-steps 30 {more}"));
     let files: Vec<_> = fs::read_dir(&board).expect("a folder").flatten().map(|entry| entry.path()).collect();
-    assert_eq!(files.len(), 2, "a run that goes on has a file of its own: {files:?}");
+    assert_eq!(files.len(), 2, "a run that is resumed has a file of its own: {files:?}");
     for file in files {
         assert!(file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events.out.tfevents.")));
         let bytes = fs::read(&file).expect("a file");
@@ -200,9 +201,9 @@ fn a_run_can_be_watched_in_tensorboard() {
     assert!(stderr(&output).contains("metadata.csv"), "{}", stderr(&output));
 }
 
-/// A start of a few steps has no look of its own; how the run stands is known all the same.
+/// A start of a few steps has no snapshot of its own; how the run stands is known all the same.
 #[test]
-fn a_report_tells_where_the_run_is_and_not_where_the_last_look_was() {
+fn a_report_tells_where_the_run_is_and_not_where_the_last_snapshot_was() {
     let work = Workplace::new(16, 1);
     work.trained("run", "--batch-size 4 --max-steps 30 --log-every 5");
     work.trained("run", "--batch-size 4 --max-steps 32 --log-every 5");

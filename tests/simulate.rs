@@ -88,7 +88,7 @@ fn the_trace_has_a_lane_per_thread_and_a_colour_per_batch() {
 
     let slices: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
     assert_eq!(slices.len(), 4 * 200);
-    // Every batch has one colour in all four lanes, and its neighbour another.
+    // Every batch has one color in all four rows, and its neighbour another.
     let mut colours: BTreeMap<u64, &serde_json::Value> = BTreeMap::new();
     for slice in &slices {
         let batch = slice["args"]["batch"].as_u64().expect("a number");

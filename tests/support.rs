@@ -101,7 +101,8 @@ impl Workplace {
 
     pub(crate) fn weights(&self, name: &str, step: u64) -> Vec<u8> {
         let folder = self.path(name).join(format!("checkpoints/step-{step:08}"));
-        [fs::read(folder.join("model.safetensors")), fs::read(folder.join("optimiser.safetensors"))]
+        ["model", "ema", "optimizer"]
+            .map(|name| fs::read(folder.join(format!("{name}.safetensors"))))
             .into_iter()
             .flat_map(|bytes| bytes.expect("a checkpoint"))
             .collect()

@@ -49,7 +49,7 @@ fn a_killed_run_goes_on_bit_for_bit() {
         }
     }
     assert_eq!(work.losses("killed"), work.losses("whole"), "loss for loss");
-    assert_eq!(work.weights("killed", steps), work.weights("whole", steps), "weights and optimiser");
+    assert_eq!(work.weights("killed", steps), work.weights("whole", steps), "weights and optimizer");
     let left: Vec<_> = fs::read_dir(work.path("killed/checkpoints"))
         .expect("a folder")
         .flatten()
@@ -257,11 +257,11 @@ fn checkpoints_are_kept_and_pruned_and_the_manifest_says_why() {
     let manifest: Value =
         serde_json::from_slice(&fs::read(work.path("run/manifest.json")).expect("a manifest")).expect("JSON");
     let settings = manifest["starts"][0]["settings"].as_array().expect("settings").clone();
-    let find = |name: &str| settings.iter().find(|choice| choice["name"] == name).expect("it is listed").clone();
-    assert_eq!(find("--batch-size")["asked"], "4");
-    assert_eq!(find("--batch-size")["why"], "flag");
-    assert_eq!(find("--lr")["asked"], Value::Null);
-    assert_eq!(find("--lr")["why"], "preset Basic");
+    let find = |name: &str| settings.iter().find(|setting| setting["name"] == name).expect("it is listed").clone();
+    assert_eq!(find("--batch-size")["requested"], "4");
+    assert_eq!(find("--batch-size")["source"], "flag");
+    assert_eq!(find("--lr")["requested"], Value::Null);
+    assert_eq!(find("--lr")["source"], "preset Basic");
     // Settings that are not given are those of the run; those that decide what is learned must not change.
     work.trained("run", "--max-steps 10");
     let output = work.train("run", "--batch-size 5 --seed 2 --max-steps 11");
@@ -382,7 +382,7 @@ fn bad_input_is_refused_with_its_name_and_what_to_do() {
     };
     check(synth("", &[]), &["the text is empty"]);
     check(synth("…", &[]), &["no words"]);
-    check(synth("привет", &[]), &["does not know these characters", "`п` (U+043F)"]);
+    check(synth("привет", &[]), &["was never trained on these symbols", "`п` (U+043F)"]);
     check(synth("banana", &["--speaker", "nobody"]), &["no speaker `nobody`", "ali, sara"]);
     let second = work.path("second.wav");
     fs::write(&second, crate::corpus::wav(&vec![0.1; 11_025])).expect("written");
@@ -429,11 +429,8 @@ fn the_demo_learns_to_speak() {
     // And it says something else, as somebody else, at another speed.
     let wav = folder.path().join("x.wav");
     let seconds = |more: &str| {
-        let synth = format!(
-            "synth tomato-salad --checkpoint {} -o {} --json {more}",
-            demo.join("run").display(),
-            wav.display()
-        );
+        let synth =
+            format!("synth tomatosalad --checkpoint {} -o {} --json {more}", demo.join("run").display(), wav.display());
         let output = run(&synth);
         assert!(output.status.success(), "{}", stderr(&output));
         last_json(&output)["seconds"].as_f64().expect("seconds")

@@ -10,15 +10,15 @@ fn look(bytes: &[u8]) {
         assert_eq!(4 * rows * frames, body.len());
     }
     for settings in [0, 42] {
-        if let Ok(entries) = tandem_data::Index::parse(bytes, settings) {
-            assert!(entries.len() <= bytes.len() / 40);
+        if let Ok(index) = tandem_data::Index::parse(bytes, settings) {
+            assert!(index.entries.len() <= bytes.len() / 48);
         }
     }
 }
 
 fuzz_target!(|bytes: &[u8]| {
     look(bytes);
-    if bytes.len() >= 48 {
+    if bytes.len() >= 64 {
         let mut entry = bytes.to_vec();
         entry[..8].copy_from_slice(b"TNDMMEL1");
         let body = xxh3_64(&entry[48..]);
@@ -27,12 +27,12 @@ fuzz_target!(|bytes: &[u8]| {
         entry[40..48].copy_from_slice(&header.to_le_bytes());
         look(&entry);
         let mut index = bytes.to_vec();
-        index[..8].copy_from_slice(b"TNDMIDX2");
+        index[..8].copy_from_slice(b"TNDMIDX3");
         index[8..16].copy_from_slice(&42u64.to_le_bytes());
-        let body = xxh3_64(&index[40..]);
-        index[24..32].copy_from_slice(&body.to_le_bytes());
-        let header = xxh3_64(&index[..32]);
-        index[32..40].copy_from_slice(&header.to_le_bytes());
+        let body = xxh3_64(&index[64..]);
+        index[48..56].copy_from_slice(&body.to_le_bytes());
+        let header = xxh3_64(&index[..56]);
+        index[56..64].copy_from_slice(&header.to_le_bytes());
         look(&index);
     }
 });

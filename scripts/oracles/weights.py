@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reads what a run of Tandem leaves with other implementations: weights.py RUN
 
-Weights and optimiser by the `safetensors` package, WAV by `soundfile`, PNG by Pillow. Checks names, shapes and
-that the optimiser has a mean and a mean square for every weight.
+Weights and optimizer by the `safetensors` package, WAV by `soundfile`, PNG by Pillow. Checks names, shapes and
+that the optimizer has a mean and a mean square for every weight.
 """
 import glob, json, os, sys
 
@@ -15,15 +15,16 @@ run = sys.argv[1]
 folder = sorted(glob.glob(os.path.join(run, "run/checkpoints/step-*")))[-1]
 state = json.load(open(os.path.join(folder, "state.json")))
 weights = load_file(os.path.join(folder, "model.safetensors"))
-optimiser = load_file(os.path.join(folder, "optimiser.safetensors"))
+ema = load_file(os.path.join(folder, "ema.safetensors"))
+optimizer = load_file(os.path.join(folder, "optimizer.safetensors"))
 text, decoder, n_mels = state["model"]["text"], state["model"]["decoder"], state["model"]["n_mels"]
 expected = {
     "text.embedding.weight": (state["model"]["vocabulary"], text["width"]),
     "text.prenet.0.conv.weight": (text["width"], text["width"], 5),
     "text.blocks.0.attention.query.weight": (text["width"], text["width"]),
-    "text.blocks.0.feed_forward.up.weight": (4 * text["width"], text["width"]),
+    "text.blocks.0.mlp.up.weight": (4 * text["width"], text["width"]),
     "decoder.blocks.0.conv.weight": (decoder["width"], 1, 7),
-    "decoder.blocks.0.feed_forward.down.weight": (decoder["width"], decoder["hidden"]),
+    "decoder.blocks.0.mlp.down.weight": (decoder["width"], decoder["hidden"]),
     "decoder.output.weight": (decoder["group"] * n_mels, decoder["width"]),
 }
 for name, shape in expected.items():
@@ -31,9 +32,11 @@ for name, shape in expected.items():
 for name, values in weights.items():
     assert values.dtype == np.float32 and np.isfinite(values).all(), name
     for kind in ("mean", "square"):
-        assert optimiser[f"{kind}.{name}"].shape == values.shape, name
-assert len(optimiser) == 2 * len(weights)
-assert all((values >= 0).all() for name, values in optimiser.items() if name.startswith("square."))
+        assert optimizer[f"{kind}.{name}"].shape == values.shape, name
+assert len(optimizer) == 2 * len(weights)
+assert {name: values.shape for name, values in ema.items()} == {name: values.shape for name, values in weights.items()}
+assert any((ema[name] != values).any() for name, values in weights.items()), "the average is not an average"
+assert all((values >= 0).all() for name, values in optimizer.items() if name.startswith("square."))
 voices = load_file(os.path.join(run, "run/voices.safetensors"))
 assert all(values.shape[1] == n_mels for values in voices.values()), voices.keys()
 samples, rate = soundfile.read(os.path.join(run, "speech.wav"))
@@ -43,4 +46,4 @@ for name in ("mel-spoken.png", "mel-true.png", "alignment.png"):
         image.load()
         assert image.size[0] > 50 and len(image.getcolors(1 << 20)) > 1, name
 count = sum(values.size for values in weights.values())
-print(f"{len(weights)} weights ({count} values), {len(optimiser)} of the optimiser, {len(voices)} voices, {len(samples) / rate:.2f} s of speech")
+print(f"{len(weights)} weights ({count} values), {len(optimizer)} of the optimizer, {len(voices)} voices, {len(samples) / rate:.2f} s of speech")

@@ -12,7 +12,9 @@
 use std::error::Error;
 use std::path::Path;
 
-use tandem_audio::{Decoder, GriffinLim, LogMel, MelSettings, Resampler, mel_filters, parse_wav, write_wav};
+use tandem_audio::{
+    Decoder, GriffinLim, LogMel, MelSettings, Resampler, Vocoder, mel_filters, open_audio, parse_wav, write_wav,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +33,7 @@ fn tone() -> Result<(), Box<dyn Error>> {
     write_wav(&tone, 44_100, &mut file)?;
 
     let mut samples = Vec::new();
-    let shape = parse_wav(&file, &mut samples)?; // a file on disk: Decoder::new().decode(path, &mut samples)?
+    let shape = parse_wav(&file, &mut samples)?; // a file on disk: Decoder::new().decode(&mut open_audio(path)?, &mut samples)?
     let settings = MelSettings::default();
     Resampler::new(shape.rate, settings.sample_rate)?.resample(&mut samples, 0);
     let frames = settings.frames(samples.len());
@@ -47,14 +49,14 @@ fn tone() -> Result<(), Box<dyn Error>> {
     println!("loudest in the middle: filter {loudest}, {low:.0} to {high:.0} Hz");
     assert!(low <= 1000.0 && 1000.0 <= high, "the tone is where it belongs");
 
-    let again = GriffinLim::new(&settings)?.invert(&mel, frames, 32);
+    let again = GriffinLim::new(&settings)?.iterations(32).synthesize(&mel, frames);
     println!("{} samples, and {} again of the log-mel", samples.len(), again.len());
     Ok(())
 }
 
 fn compare(input: &Path, rate: u32, samples_out: &str, mel_out: &str) -> Result<(), Box<dyn Error>> {
     let mut samples = Vec::new();
-    let shape = Decoder::new().decode(input, &mut samples)?;
+    let shape = Decoder::new().decode(&mut open_audio(input)?, &mut samples)?;
     let rate = if rate == 0 { shape.rate } else { rate };
     if rate != shape.rate {
         Resampler::new(shape.rate, rate)?.resample(&mut samples, 0);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -165,16 +165,27 @@ impl From<io::Error> for AudioError {
     }
 }
 
-/// Opens a regular file. A pipe would block and a folder would give a confusing error, so both are refused first.
-fn open(path: &Path) -> Result<(File, u64), AudioError> {
-    let metadata = std::fs::metadata(path)?;
-    if !metadata.is_file() {
+/// Opens an audio file, for [`probe`] and [`Decoder::decode`]. A pipe would block and a directory would give a confusing
+/// error, so both are refused first.
+///
+/// # Errors
+///
+/// [`AudioError`] if it is no regular file or cannot be opened.
+pub fn open_audio(path: &Path) -> Result<File, AudioError> {
+    if !std::fs::metadata(path)?.is_file() {
         return Err(AudioError::NotAFile);
     }
-    match metadata.len() {
+    Ok(File::open(path)?)
+}
+
+/// How many bytes there are; none and far too many are refused.
+fn length(bytes: &mut (impl Seek + ?Sized)) -> Result<u64, AudioError> {
+    let length = bytes.seek(SeekFrom::End(0))?;
+    bytes.seek(SeekFrom::Start(0))?;
+    match length {
         0 => Err(AudioError::ZeroBytes),
-        len if len > LARGEST_FILE => Err(AudioError::TooLarge(len)),
-        len => Ok((File::open(path)?, len)),
+        length if length > LARGEST_FILE => Err(AudioError::TooLarge(length)),
+        length => Ok(length),
     }
 }
 
@@ -183,15 +194,16 @@ fn open(path: &Path) -> Result<(File, u64), AudioError> {
 /// # Errors
 ///
 /// [`AudioError`] if it is no audio file, or one that is damaged as far as its header tells.
-pub fn probe(path: &Path) -> Result<Shape, AudioError> {
-    let (mut file, len) = open(path)?;
+pub fn probe(bytes: &mut (impl Read + Seek + ?Sized)) -> Result<Shape, AudioError> {
+    let len = length(bytes)?;
     let mut head = vec![0; HEADER_BYTES.min(len as usize)];
-    file.read_exact(&mut head)?;
+    bytes.read_exact(&mut head)?;
     match Container::of(&head).ok_or(AudioError::NotAudio)? {
         Container::Wav => match wav::header(&head, len as usize) {
             Ok(header) => Ok(header.shape()),
             Err(AudioError::HeaderTooLong | AudioError::Truncated { missing: None }) if len > HEADER_BYTES as u64 => {
-                Ok(wav::header(&std::fs::read(path)?, len as usize)?.shape())
+                bytes.read_to_end(&mut head)?;
+                Ok(wav::header(&head, len as usize)?.shape())
             }
             Err(error) => Err(error),
         },
@@ -201,10 +213,10 @@ pub fn probe(path: &Path) -> Result<Shape, AudioError> {
                 check_length(shape.samples, shape.rate)?;
                 Ok(shape)
             }
-            None => Decoder::new().decode(path, &mut Vec::new()),
+            None => Decoder::new().decode(bytes, &mut Vec::new()),
         },
         // Their headers count encoder padding or are missing: only decoding tells the true length.
-        Container::Ogg | Container::Mp3 => Decoder::new().decode(path, &mut Vec::new()),
+        Container::Ogg | Container::Mp3 => Decoder::new().decode(bytes, &mut Vec::new()),
     }
 }
 
@@ -233,16 +245,17 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Appends the mono samples of a file to `out`, at the file's own rate. What it is, its content says, not its name.
+    /// Appends the mono samples of an audio file, read from its beginning, to `out`, at the file's own sample rate. What
+    /// it is, its content says, not its name. [`open_audio`] opens one on disk.
     ///
     /// # Errors
     ///
     /// [`AudioError`] if it is no audio file, or a damaged one; `out` may have got some samples by then.
-    pub fn decode(&mut self, path: &Path, out: &mut Vec<f32>) -> Result<Shape, AudioError> {
-        let (mut file, len) = open(path)?;
+    pub fn decode(&mut self, bytes: &mut (impl Read + Seek + ?Sized), out: &mut Vec<f32>) -> Result<Shape, AudioError> {
+        let len = length(bytes)?;
         self.bytes.clear();
         self.bytes.reserve(len as usize + 1);
-        file.read_to_end(&mut self.bytes)?;
+        bytes.read_to_end(&mut self.bytes)?;
         let shape = match Container::of(&self.bytes).ok_or(AudioError::NotAudio)? {
             Container::Wav => wav::parse_wav(&self.bytes, out)?,
             // Other people's decoders meet files nobody foresaw; a panic of theirs is that file's fault, not ours.

@@ -6,9 +6,9 @@
 //! | `decode.rs` | any file to mono samples: WAV by `wav.rs`; FLAC, MP3 and OGG by symphonia; lengths from headers |
 //! | `resample.rs` | to another rate, whole clips |
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
-//! | `wide.rs` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
-//! | `lanes.rs` | the vectors it is written in |
-//! | `invert.rs` | log-mel back to samples: non-negative inverse and Griffin-Lim (it sounds metallic) |
+//! | `simd/` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
+//! | `vocoder/` | [`Vocoder`]: log-mel to waveform; [`GriffinLim`] (it sounds metallic) |
+//! | `stats.rs` | [`MelStats`]: normalization of each band |
 //! | `write.rs` | samples to a 16-bit WAV file |
 //! | `formant.rs` | [`formant`]: a small synthesiser whose sounds have known times, for tests and the demo |
 //!
@@ -25,17 +25,18 @@
 
 mod decode;
 pub mod formant;
-mod invert;
-mod lanes;
 mod mel;
 mod resample;
+mod simd;
+mod stats;
+mod vocoder;
 mod wav;
-mod wide;
 mod write;
 
-pub use decode::{AudioError, Decoder, SampleFault, Shape, probe};
-pub use invert::GriffinLim;
+pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use resample::Resampler;
+pub use stats::MelStats;
+pub use vocoder::{GriffinLim, Vocoder};
 pub use wav::parse_wav;
 pub use write::write_wav;

@@ -7,7 +7,7 @@ use realfft::num_complex::Complex32;
 use realfft::{RealFftPlanner, RealToComplex};
 use serde::{Deserialize, Serialize};
 
-use crate::wide::{Scratch, Wide};
+use crate::simd::{Scratch, Wide};
 
 /// What a mel spectrogram is made of. The defaults are those of most English voices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

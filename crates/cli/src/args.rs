@@ -4,14 +4,16 @@ mod config;
 mod lanes;
 mod profile;
 mod report;
+mod settings;
 mod train;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tandem_data::CacheMode;
 use tandem_device::{Cost, FaultPlan};
-use tandem_text::Language;
+use tandem_train::Kind;
 
 use crate::messages::Lang;
 
@@ -19,6 +21,7 @@ pub(crate) use config::*;
 pub(crate) use lanes::*;
 pub(crate) use profile::*;
 pub(crate) use report::*;
+pub(crate) use settings::*;
 pub(crate) use train::*;
 
 /// Train a voice and keep the GPU busy.
@@ -52,7 +55,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Make a small talking corpus, train a voice on it for a few minutes, and hear it speak
     Demo(DemoArgs),
-    /// Train a voice from a folder of speech; goes on where an earlier run was
+    /// Train a voice from a folder of speech; resumes an earlier run
     Train(Box<TrainArgs>),
     /// Say a text with a trained voice
     Synth(SynthArgs),
@@ -90,7 +93,7 @@ impl Command {
     pub(crate) fn streams_json(&self) -> bool {
         match self {
             Command::Demo(args) => args.json,
-            Command::Train(args) => args.json,
+            Command::Train(args) => args.requested.is_on("json"),
             Command::Advise(args) => args.json,
             Command::Profile(args) => args.json,
             _ => false,
@@ -199,62 +202,7 @@ pub(crate) struct CorpusArgs {
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
-    pub(crate) read: ReadArgs,
-}
-
-/// How the clips of a folder are read.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ReadArgs {
-    /// Language of the texts; without it, guessed for each text
-    #[arg(long, value_enum, help_heading = "Corpus")]
-    pub(crate) language: Option<TextLanguage>,
-    /// Folder of the audio files below DIR
-    #[arg(long, value_name = "NAME", default_value = "wavs", help_heading = "Corpus")]
-    pub(crate) audio_folder: String,
-    /// Leave out clips with more than N mel frames
-    #[arg(long, value_name = "N", help_heading = "Corpus")]
-    pub(crate) max_mel_frames: Option<u64>,
-    /// Leave out clips whose text has more than N characters
-    #[arg(long, value_name = "N", help_heading = "Corpus")]
-    pub(crate) max_text_length: Option<u64>,
-    /// Samples per second of the features; clips of another rate are resampled
-    #[arg(long, value_name = "HZ", default_value_t = 22_050, value_parser = clap::value_parser!(u32).range(1000..=768_000), help_heading = "Features")]
-    pub(crate) sample_rate: u32,
-    /// Mel bands
-    #[arg(long, value_name = "N", default_value_t = 80, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024), help_heading = "Features")]
-    pub(crate) n_mels: usize,
-    /// Samples of one Fourier transform
-    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Features")]
-    pub(crate) n_fft: usize,
-    /// Samples between two frames
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536), help_heading = "Features")]
-    pub(crate) hop_length: usize,
-    /// Length of the window; without it, that of the transform
-    #[arg(long, value_name = "N", help_heading = "Features")]
-    pub(crate) win_length: Option<usize>,
-    /// Lowest frequency
-    #[arg(long, value_name = "HZ", default_value_t = 0.0, help_heading = "Features")]
-    pub(crate) fmin: f32,
-    /// Highest frequency
-    #[arg(long, value_name = "HZ", default_value_t = 8000.0, help_heading = "Features")]
-    pub(crate) fmax: f32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TextLanguage {
-    /// English
-    En,
-    /// Persian
-    Fa,
-}
-
-impl TextLanguage {
-    pub(crate) fn language(self) -> Language {
-        match self {
-            TextLanguage::En => Language::English,
-            TextLanguage::Fa => Language::Persian,
-        }
-    }
+    pub(crate) read: SettingArgs<CORPUS>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -305,17 +253,6 @@ pub(crate) struct PrepareArgs {
     pub(crate) json: bool,
 }
 
-/// Where features are kept between epochs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CacheKind {
-    /// In memory
-    Ram,
-    /// On disk, also for later runs
-    Disk,
-    /// Nowhere
-    Off,
-}
-
 /// The folders of the benchmark's corpus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Variant {
@@ -360,8 +297,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, help_heading = "Pipeline")]
     pub(crate) disable_static_shapes: bool,
     /// Where features are kept between epochs
-    #[arg(long, value_enum, default_value_t = CacheKind::Off, help_heading = "Cache")]
-    pub(crate) cache: CacheKind,
+    #[arg(long, value_name = "CACHE", value_parser = cache_mode(), default_value = "off", help_heading = "Cache")]
+    pub(crate) cache: CacheMode,
     /// The most that the cache may take, in MB
     #[arg(long, value_name = "MB", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000), help_heading = "Cache")]
     pub(crate) cache_limit: u64,
@@ -382,4 +319,9 @@ pub(crate) struct LoadArgs {
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let cost: Cost = text.parse().map_err(|error: tandem_device::CostError| error.to_string())?;
     if cost.mean.is_zero() { Err("it must be longer than 0".to_owned()) } else { Ok(cost.mean) }
+}
+
+/// `512`, `512MB` or `8GB`, in MB as they are written on the package.
+fn parse_decimal_megabytes(text: &str) -> Result<u64, String> {
+    Kind::Megabytes(1).parse(text).map(|value| value.number().unwrap_or_default())
 }

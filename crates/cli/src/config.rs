@@ -1,78 +1,26 @@
-//! `config.yaml`: every flag of `tandem train` as a key, from the flags' own definition.
+//! `config.yaml`: every setting as a key, from the table of settings.
 //!
 //! A file becomes flags that stand before those that were typed, so that one parser reads both, and what is typed wins.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
+use clap::{Command, CommandFactory};
 use saphyr::{LoadableYamlNode, MarkedYaml, YamlData};
-use tandem_train::Choice;
+use tandem_train::{Kind, Requested, ResolvedSetting, SETTINGS, Scope, Setting, TrainConfig, Value, find_setting};
 
 use crate::args::Args;
 use crate::messages::Messages;
 
-/// Flags that are about one start and not about the run, and so are no keys.
-const NOT_KEYS: [&str; 4] = ["config", "print-config", "help", "version"];
-
-/// One setting.
-#[derive(Clone, Debug)]
-pub(crate) struct Key {
-    /// The section: the heading of the flag in `--help`, in small letters.
-    pub(crate) section: String,
-    /// The name: that of the flag, with `_`.
-    pub(crate) name: String,
-    /// `--flag`.
-    pub(crate) flag: String,
-    /// What it is for.
-    pub(crate) help: String,
-    /// What its value is called; a switch has none.
-    pub(crate) value: Option<String>,
-    /// The values there are, if they are few.
-    pub(crate) choices: Vec<String>,
-    /// The default, if it does not depend on anything.
-    pub(crate) default: Option<String>,
+/// The settings that are keys, in the order of the help.
+pub(crate) fn keys() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| !setting.hidden)
 }
 
-impl Key {
-    fn of(arg: &Arg) -> Option<Key> {
-        let long = arg.get_long().filter(|long| !NOT_KEYS.contains(long))?;
-        if arg.is_hide_set() || arg.is_global_set() {
-            return None;
-        }
-        let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-        let value = takes_value
-            .then(|| arg.get_value_names().and_then(|names| names.first()).map_or("VALUE".into(), ToString::to_string));
-        let choices: Vec<String> = if takes_value {
-            arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
-        } else {
-            Vec::new()
-        };
-        let default = arg.get_default_values().first().filter(|_| takes_value);
-        Some(Key {
-            section: arg.get_help_heading().unwrap_or("run").to_lowercase().replace(' ', "_"),
-            name: long.replace('-', "_"),
-            flag: format!("--{long}"),
-            help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
-            value,
-            choices,
-            default: default.map(|value| value.to_string_lossy().into_owned()),
-        })
-    }
-
-    /// `section.name`.
-    pub(crate) fn path(&self) -> String {
-        format!("{}.{}", self.section, self.name)
-    }
-}
-
-/// The keys of a command, in the order of its help.
-pub(crate) fn keys(command: &str) -> Vec<Key> {
-    let args = Args::command();
-    let found = args.find_subcommand(command).expect("a command of ours");
-    found.get_arguments().filter_map(Key::of).collect()
+/// What a switch is without anything else.
+pub(crate) fn switch_default(setting: &Setting) -> bool {
+    setting.value(&TrainConfig::default()) == Some(Value::Switch(true))
 }
 
 /// Keys of the earlier system, and what they are here: a key, or words that say what became of it.
@@ -110,12 +58,23 @@ pub(crate) enum Earlier {
 }
 
 /// A value in a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    pub(crate) flag: String,
-    /// None for a switch that is on.
-    pub(crate) value: Option<String>,
+    pub(crate) setting: &'static Setting,
+    /// As it would be typed; a switch is `true` or `false`.
+    pub(crate) value: String,
     pub(crate) line: usize,
+}
+
+impl Entry {
+    /// As a flag; none for a switch that is off without one.
+    pub(crate) fn flag(&self) -> Option<String> {
+        match (self.setting.kind.is_switch(), self.value.as_str()) {
+            (false, value) => Some(format!("{}={value}", self.setting.name())),
+            (true, "true") => Some(self.setting.name()),
+            (true, _) => self.setting.off().map(|(off, _)| format!("--{off}")),
+        }
+    }
 }
 
 /// What a file says.
@@ -154,14 +113,13 @@ impl ConfigError {
 }
 
 impl File {
-    /// Reads a file for `train`; keys that `command` does not have are left out.
-    pub(crate) fn read(path: &Path, command: &str) -> Result<File, ConfigError> {
+    /// Reads a file for `train`; keys beyond `scope` are left out.
+    pub(crate) fn read(path: &Path, scope: Scope) -> Result<File, ConfigError> {
         let error = |line, text: String| ConfigError { path: path.to_owned(), line, text, hint: None };
         let text = std::fs::read_to_string(path).map_err(|why| error(None, format!("cannot be read: {why}")))?;
         let documents =
             MarkedYaml::load_from_str(&text).map_err(|why| error(Some(why.marker().line()), why.info().to_owned()))?;
         let mut file = File { path: path.to_owned(), ..File::default() };
-        let (known, wanted) = (keys("train"), keys(command));
         for document in &documents {
             for (name, value, line) in
                 pairs(document).map_err(|line| error(Some(line), "KEY: VALUE is expected here".to_owned()))?
@@ -171,32 +129,25 @@ impl File {
                         for (inner_name, inner_value, line) in
                             inner.map_err(|line| error(Some(line), "KEY: VALUE is expected here".to_owned()))?
                         {
-                            file.add(&format!("{name}.{inner_name}"), &inner_value, line, &known, &wanted)?;
+                            file.add(&format!("{name}.{inner_name}"), &inner_value, line, scope)?;
                         }
                     }
                     // A section in which everything is a remark.
-                    None if is_nothing(&value) && known.iter().any(|key| key.section == name) => {}
-                    None => file.add(&name, &value, line, &known, &wanted)?,
+                    None if is_nothing(&value) && keys().any(|key| key.section() == name) => {}
+                    None => file.add(&name, &value, line, scope)?,
                 }
             }
         }
         Ok(file)
     }
 
-    fn add(
-        &mut self,
-        path: &str,
-        value: &MarkedYaml<'_>,
-        line: usize,
-        known: &[Key],
-        wanted: &[Key],
-    ) -> Result<(), ConfigError> {
+    fn add(&mut self, path: &str, value: &MarkedYaml<'_>, line: usize, scope: Scope) -> Result<(), ConfigError> {
         let error = |text: String, hint| ConfigError { path: self.path.clone(), line: Some(line), text, hint };
         let text = scalar(value).ok_or_else(|| error(format!("`{path}` is not a single value"), None))?;
         // Here and in the earlier system the same name may be in two sections; ours comes first.
-        let find = |path: &str| known.iter().find(|key| key.path() == path || key.name == path);
-        let (key, text) = match (find(path), EARLIER.iter().find(|(name, _)| *name == path)) {
-            (Some(key), _) => (key, text),
+        let find = |path: &str| find_setting(path).filter(|(setting, _)| !setting.hidden && !path.contains('-'));
+        let (found, text) = match (find(path), EARLIER.iter().find(|(name, _)| *name == path)) {
+            (Some(found), _) => (found, text),
             (None, Some((_, Earlier::Is(now)))) => {
                 self.notes.push(format!("`{path}` is `{now}` here"));
                 (find(now).expect("one of ours"), text)
@@ -211,41 +162,36 @@ impl File {
                 return Ok(());
             }
             (None, None) => {
-                let near = nearest(path, known.iter().map(Key::path));
+                let near = nearest(path, keys().map(Setting::path));
                 return Err(error(
                     format!("there is no key `{path}`"),
                     near.map(|near| format!("did you mean `{near}`?")),
                 ));
             }
         };
-        if text.is_empty() || text == "null" || text == "~" || !wanted.iter().any(|other| other.flag == key.flag) {
+        let (setting, turns_off) = found;
+        if text.is_empty() || text == "null" || text == "~" || setting.scope > scope {
             return Ok(());
         }
-        match &key.value {
-            Some(_) => self.entries.push(Entry { flag: key.flag.clone(), value: Some(text), line }),
-            None if is_true(&text) => self.entries.push(Entry { flag: key.flag.clone(), value: None, line }),
-            None if is_false(&text) => {}
-            None => return Err(error(format!("`{path}` is true or false, not `{text}`"), None)),
-        }
+        let value = match setting.kind {
+            Kind::Switch(_) => match setting.kind.parse(&text) {
+                Ok(on) => (on == Value::Switch(!turns_off)).to_string(),
+                Err(_) => return Err(error(format!("`{path}` is true or false, not `{text}`"), None)),
+            },
+            _ => text,
+        };
+        self.entries.push(Entry { setting, value, line });
         Ok(())
     }
 
     /// As flags.
     fn flags(&self) -> Vec<OsString> {
-        let flags = self.entries.iter().map(|entry| match &entry.value {
-            Some(value) => format!("{}={value}", entry.flag),
-            None => entry.flag.clone(),
-        });
-        flags.map(OsString::from).collect()
+        self.entries.iter().filter_map(Entry::flag).map(OsString::from).collect()
     }
 }
 
 fn is_true(text: &str) -> bool {
     matches!(text.to_lowercase().as_str(), "true" | "yes" | "on")
-}
-
-fn is_false(text: &str) -> bool {
-    matches!(text.to_lowercase().as_str(), "false" | "no" | "off")
 }
 
 type Pair<'a> = (String, MarkedYaml<'a>, usize);
@@ -313,98 +259,61 @@ fn changes(a: &str, b: &str) -> usize {
 /// Puts the flags of `--config FILE` before those that were typed.
 pub(crate) fn expand(typed: Vec<OsString>) -> Result<(Vec<OsString>, Option<File>), ConfigError> {
     let words: Vec<String> = typed.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let command = words.iter().enumerate().skip(1).find(|(_, word)| matches!(word.as_str(), "train" | "profile"));
-    let Some((at, command)) = command else { return Ok((typed, None)) };
+    let scope = |word: &String| match word.as_str() {
+        "train" => Some(Scope::Train),
+        "profile" => Some(Scope::Profile),
+        _ => None,
+    };
+    let command = words.iter().enumerate().skip(1).find_map(|(at, word)| Some((at, scope(word)?)));
+    let Some((at, scope)) = command else { return Ok((typed, None)) };
     let apart = words.iter().position(|word| word == "--config").and_then(|at| words.get(at + 1)).cloned();
     let given = apart.or_else(|| words.iter().find_map(|word| word.strip_prefix("--config=").map(str::to_owned)));
     let Some(path) = given else { return Ok((typed, None)) };
-    let file = File::read(Path::new(&path), command)?;
+    let file = File::read(Path::new(&path), scope)?;
     let (before, after) = typed.split_at(at + 1);
     let all = before.iter().cloned().chain(file.flags()).chain(after.iter().cloned()).collect();
     Ok((all, Some(file)))
 }
 
-/// What was given, and where.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Given {
-    /// `flag`, or the file and the line, by flag.
-    origins: BTreeMap<String, String>,
-    /// As it was typed, by flag.
-    values: BTreeMap<String, String>,
-}
-
-impl Given {
-    pub(crate) fn new(typed: &[OsString], file: Option<&File>, matches: Option<&ArgMatches>) -> Given {
-        let mut given = Given::default();
-        if let Some(file) = file {
-            for entry in &file.entries {
-                given.origins.insert(entry.flag.clone(), format!("{}:{}", file.path.display(), entry.line));
-            }
-        }
-        for word in typed {
+/// Notes which settings a file gave: those that were not typed as well.
+pub(crate) fn note_sources(requested: &mut Requested, typed: &[OsString], file: &File) {
+    let typed: Vec<&Setting> = typed
+        .iter()
+        .filter_map(|word| {
             let word = word.to_string_lossy();
-            if let Some(flag) = word.strip_prefix("--") {
-                let name = flag.split('=').next().unwrap_or_default();
-                given.origins.insert(format!("--{name}"), "flag".to_owned());
-            }
+            let flag = word.strip_prefix("--")?.split('=').next()?.to_owned();
+            find_setting(&flag).map(|(setting, _)| setting)
+        })
+        .collect();
+    for Entry { setting, line, .. } in &file.entries {
+        if !typed.iter().any(|other| other.flag == setting.flag) {
+            requested.came_from(setting.flag, &format!("{}:{line}", file.path.display()));
         }
-        for key in matches.iter().flat_map(|_| keys("train")) {
-            let id = key.name.as_str();
-            let raw = matches.filter(|matches| matches.try_contains_id(id).unwrap_or(false));
-            let text = raw
-                .and_then(|matches| matches.try_get_raw(id).ok().flatten())
-                .map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect::<Vec<_>>().join(","));
-            if let Some(text) = text {
-                given.values.insert(key.flag, text);
-            }
-        }
-        given
-    }
-
-    /// Where a flag's value was given, if it was.
-    pub(crate) fn origin(&self, flag: &str) -> Option<&str> {
-        self.origins.get(flag).map(String::as_str)
-    }
-
-    /// Every key, its value and where that comes from, as a file that can be read again.
-    pub(crate) fn print(&self, choices: &[Choice], messages: &Messages) -> String {
-        let mut text = String::new();
-        let keys = keys("train");
-        let mut section = "";
-        // In the order of the help, section by section.
-        let mut sorted: Vec<&Key> = keys.iter().collect();
-        let first = |name: &str| keys.iter().position(|key| key.section == name).unwrap_or(usize::MAX);
-        sorted.sort_by_key(|key| first(&key.section));
-        for key in sorted {
-            if key.section != section {
-                section = &key.section;
-                text += &format!("{section}:\n");
-            }
-            let chosen = choices.iter().find(|choice| choice.name == key.flag);
-            let typed = self.values.get(&key.flag).cloned();
-            let value = chosen.map(|choice| as_typed(&choice.got)).or(typed).or_else(|| key.default.clone());
-            let why = match (self.origin(&key.flag), chosen) {
-                (Some(origin), _) => origin.to_owned(),
-                (None, Some(choice)) => choice.why.clone(),
-                (None, None) => "default".to_owned(),
-            };
-            let why = messages.text(why);
-            let value = value.filter(|value| value != "none").unwrap_or_default();
-            // Devices that were chosen may be others elsewhere: they are told, not set.
-            let told = key.section == "devices" && self.origin(&key.flag).is_none();
-            let (value, why) = if told { (String::new(), format!("{why}: {value}")) } else { (value, why) };
-            let line = format!("  {}: {value}", key.name);
-            text += &format!("{line:<44} # {why}\n");
-        }
-        text
     }
 }
 
-/// A value of the manifest as it would be typed: `Some(7)` is `7`, `Off` is `off`, `Noam { … }` is `noam`.
-pub(crate) fn as_typed(got: &str) -> String {
-    let inner = got.strip_prefix("Some(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(got);
-    let inner = inner.split(" {").next().unwrap_or_default();
-    if inner.chars().all(|c| c.is_ascii_alphabetic()) { inner.to_lowercase() } else { inner.to_owned() }
+/// Every key, its value and where that comes from, as a file that can be read again.
+pub(crate) fn print(requested: &Requested, resolved: &[ResolvedSetting], messages: &Messages) -> String {
+    let mut text = String::new();
+    let mut section = String::new();
+    for setting in keys() {
+        if setting.section() != section {
+            section = setting.section();
+            text += &format!("{section}:\n");
+        }
+        let one = resolved.iter().find(|one| one.name == setting.name());
+        let given = requested.get(setting.flag).map(ToString::to_string);
+        let value = one.map(|one| one.value.clone()).or(given).or(setting.default_text().map(str::to_owned));
+        let source = one.map(|one| one.source.as_str()).or(requested.source(setting.flag)).unwrap_or("default");
+        let source = messages.text(source.to_owned());
+        let value = value.filter(|value| value != "none").unwrap_or_default();
+        // Devices that were chosen may be others elsewhere: they are told, not set.
+        let told = section == "devices" && requested.source(setting.flag).is_none();
+        let (value, source) = if told { (String::new(), format!("{source}: {value}")) } else { (value, source) };
+        let line = format!("  {}: {value}", setting.key());
+        text += &format!("{line:<44} # {source}\n");
+    }
+    text
 }
 
 /// The command line, on which what comes later wins: a file's flags come first.

@@ -1,5 +1,6 @@
 //! How a command fails: an exit code, what went wrong, and what to do about it.
 
+use crate::errors::{Explain, Text};
 use crate::messages::Messages;
 
 /// The command line or the input is wrong: nothing was done.
@@ -16,13 +17,21 @@ pub(crate) const CODES: [(u8, &str); 4] =
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
+    /// For scripts, in English.
     message: String,
+    /// For people, where it is more than a text that is looked up by its English.
+    text: Option<Text>,
     hints: Vec<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), hints: Vec::new() }
+        Failure { code, message: message.into(), text: None, hints: Vec::new() }
+    }
+
+    /// An error of a library.
+    pub(crate) fn of(code: u8, error: &impl Explain) -> Failure {
+        Failure { text: Some(error.text()), ..Failure::new(code, error.to_string()) }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
@@ -37,6 +46,10 @@ impl Failure {
     /// The same, with the place where it went wrong.
     pub(crate) fn at(mut self, place: &dyn std::fmt::Display) -> Failure {
         self.message = format!("{place}: {}", self.message);
+        self.text = self.text.map(|text| {
+            let place = Text::Verbatim(place.to_string());
+            Text::Message("error-at", vec![("path", place), ("reason", text)])
+        });
         self
     }
 
@@ -46,9 +59,11 @@ impl Failure {
     }
 
     pub(crate) fn render(&self, messages: &Messages, terminal: bool) -> String {
-        let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let (red, blue, plain) = if colour { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
-        let mut text = format!("{red}{}{plain}: {}", messages.get("error"), messages.text(self.message.clone()));
+        let message = self.text.as_ref().map(|text| text.render(messages));
+        let message = message.unwrap_or_else(|| messages.text(self.message.clone()));
+        let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let (red, blue, plain) = if color { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
+        let mut text = format!("{red}{}{plain}: {}", messages.get("error"), message);
         for hint in &self.hints {
             text += &format!("\n{blue}{}{plain}: {}", messages.get("hint"), messages.text(hint.clone()));
         }

@@ -10,7 +10,7 @@ use tandem_device::{
     Warning, resolve, self_test_apart,
 };
 
-use crate::args::{BackendKind, LaneArgs};
+use crate::args::LaneArgs;
 use crate::failure::{FAILED, Failure};
 use crate::messages::Messages;
 
@@ -20,7 +20,7 @@ const SELF_TEST_PATIENCE: Duration = Duration::from_secs(180);
 /// The devices, those that are there or those that are pretended.
 pub(crate) fn inventory(args: &LaneArgs) -> Inventory {
     // Who wants the CPU only is not to be stopped by a driver that crashes when it is asked for its devices.
-    let cpu_only = args.backend == Some(BackendKind::Cpu) && args.data_gpu.is_none() && args.model_gpu.is_none();
+    let cpu_only = args.backend.as_deref() == Some("cpu") && args.data_gpu.is_none() && args.model_gpu.is_none();
     match args.simulate_devices {
         Some(simulation) => Inventory::simulated(simulation),
         None if cpu_only => Inventory::scan_cpu(),

@@ -1,12 +1,12 @@
-//! Who else hears of a run: TensorBoard, Prometheus.
+//! Who else is told about a run: TensorBoard, Prometheus.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
 use tandem_model::Losses;
-use tandem_observe::{EventFile, Metrics, exposition};
-use tandem_train::{Choice, Event};
+use tandem_observe::{EventFile, METRICS, Metric, MetricsServer, Read, Sample, exposition};
+use tandem_train::{Event, ResolvedSetting};
 
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -17,15 +17,15 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// In this folder, for a run that begins or goes on after `step` with these settings.
-    pub(crate) fn open(folder: &Path, step: Option<u64>, choices: &[Choice]) -> io::Result<Board> {
+    /// In this folder, for a run that begins, or is resumed after `step`, with these settings.
+    pub(crate) fn open(folder: &Path, step: Option<u64>, settings: &[ResolvedSetting]) -> io::Result<Board> {
         let mut file = match step {
             Some(step) => EventFile::resume(folder, step + 1)?,
             None => EventFile::create(folder)?,
         };
-        let rows: String =
-            choices.iter().map(|choice| format!("| `{}` | {} | {} |\n", choice.name, choice.got, choice.why)).collect();
-        file.text(step.unwrap_or(0), "settings", &format!("| flag | value | why |\n|---|---|---|\n{rows}"))?;
+        let row = |one: &ResolvedSetting| format!("| `{}` | {} | {} |\n", one.name, one.value, one.source);
+        let rows: String = settings.iter().map(row).collect();
+        file.text(step.unwrap_or(0), "settings", &format!("| flag | value | source |\n|---|---|---|\n{rows}"))?;
         file.flush()?;
         Ok(Board { file })
     }
@@ -34,29 +34,15 @@ impl Board {
         let file = &mut self.file;
         match event {
             Event::Progress(progress) => {
-                let step = progress.step;
-                file.scalar(step, "loss/train", progress.loss)?;
-                for (name, value) in Losses::NAMES.iter().zip(progress.terms) {
-                    file.scalar(step, &format!("loss/{name}"), value)?;
+                for metric in METRICS {
+                    if let Read::Progress(read) = metric.read {
+                        curves(file, progress.step, metric, &read(progress))?;
+                    }
                 }
-                file.scalar(step, "optimiser/rate", progress.rate)?;
-                file.scalar(step, "optimiser/norm", progress.norm)?;
-                file.scalar(step, "speed/steps_per_s", progress.steps_per_s)?;
-                file.scalar(step, "speed/clips_per_s", progress.clips_per_s)?;
-                file.scalar(step, "speed/audio_per_s", progress.audio_per_s)?;
-                file.scalar(step, "lanes/starved", progress.starved)?;
             }
-            Event::Look(look) => {
-                file.scalar(look.step, "lanes/data_busy", look.profile.data_busy)?;
-                file.scalar(look.step, "lanes/model_busy", look.profile.model_busy)?;
-                for stage in &look.profile.stages {
-                    file.scalar(look.step, &format!("stages/{}_ms", stage.name), stage.mean_ms)?;
-                }
-                for queue in &look.queues {
-                    file.scalar(look.step, &format!("queues/{}", queue.name), queue.items as f64)?;
-                }
-                for memory in &look.memory {
-                    file.scalar(look.step, &format!("memory/{}_bytes", memory.name), memory.used_bytes as f64)?;
+            Event::Snapshot(snapshot) => {
+                for metric in METRICS.iter().filter(|metric| !matches!(metric.read, Read::Progress(_))) {
+                    curves(file, snapshot.progress.step, metric, &metric.samples(snapshot))?;
                 }
             }
             Event::Validation { step, loss, terms, .. } => {
@@ -66,11 +52,13 @@ impl Board {
                 }
             }
             Event::Sample { step, path } => {
-                let shape = tandem_audio::probe(path).map_err(|error| io::Error::other(error.to_string()))?;
+                let shape = tandem_audio::open_audio(path)
+                    .and_then(|mut file| tandem_audio::probe(&mut file))
+                    .map_err(|error| io::Error::other(error.to_string()))?;
                 file.audio(*step, "sample", &std::fs::read(path)?, shape.rate, shape.samples)?;
-                let picture = std::fs::read(path.with_extension("png"))?;
-                let (width, height) = png_size(&picture).unwrap_or((0, 0));
-                file.image(*step, "sample/mel", &picture, width, height)?;
+                let image = std::fs::read(path.with_extension("png"))?;
+                let (width, height) = png_size(&image).unwrap_or((0, 0));
+                file.image(*step, "sample/mel", &image, width, height)?;
             }
             _ => return Ok(()),
         }
@@ -78,15 +66,19 @@ impl Board {
     }
 }
 
+fn curves(file: &mut EventFile, step: u64, metric: &Metric, samples: &[Sample]) -> io::Result<()> {
+    samples.iter().filter_map(|sample| metric.point(sample)).try_for_each(|(tag, value)| file.scalar(step, &tag, value))
+}
+
 /// Width and height, which a PNG file begins with.
-fn png_size(picture: &[u8]) -> Option<(u32, u32)> {
-    let number = |at: usize| Some(u32::from_be_bytes(picture.get(at..at + 4)?.try_into().ok()?));
+fn png_size(image: &[u8]) -> Option<(u32, u32)> {
+    let number = |at: usize| Some(u32::from_be_bytes(image.get(at..at + 4)?.try_into().ok()?));
     Some((number(16)?, number(20)?))
 }
 
-/// Serves the last look to Prometheus.
-pub(crate) fn serve(address: SocketAddr, messages: &Messages) -> Result<Metrics, Failure> {
-    let metrics = Metrics::serve(address).map_err(|error| {
+/// Serves the last snapshot to Prometheus.
+pub(crate) fn serve(address: SocketAddr, messages: &Messages) -> Result<MetricsServer, Failure> {
+    let metrics = MetricsServer::serve(address).map_err(|error| {
         let failure = Failure::usage(messages.with("metrics-failed", &[("address", &address), ("reason", &error)]));
         match error.kind() {
             io::ErrorKind::AddrInUse => failure.hint(messages.get("metrics-hint-port")),
@@ -106,14 +98,14 @@ pub(crate) fn serve(address: SocketAddr, messages: &Messages) -> Result<Metrics,
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) board: Option<Board>,
-    pub(crate) metrics: Option<Metrics>,
+    pub(crate) metrics: Option<MetricsServer>,
 }
 
 impl Listeners {
-    /// Tells them; what one of them cannot write any more is returned once, and the run goes on without it.
+    /// Tells them; what one of them cannot write any more is returned once, and the run continues without it.
     pub(crate) fn hear(&mut self, event: &Event<'_>) -> Option<io::Error> {
-        if let (Some(metrics), Event::Look(look)) = (&self.metrics, event) {
-            metrics.set(exposition(look));
+        if let (Some(metrics), Event::Snapshot(snapshot)) = (&self.metrics, event) {
+            metrics.set(exposition(snapshot));
         }
         let failed = self.board.as_mut().and_then(|board| board.hear(event).err());
         if failed.is_some() {

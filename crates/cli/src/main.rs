@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod config;
+mod errors;
 mod failure;
 mod interrupt;
 mod lanes;
@@ -19,7 +20,6 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 
 use crate::args::{Args, Command};
-use crate::config::Given;
 use crate::failure::Failure;
 use crate::messages::{Lang, Messages};
 
@@ -63,9 +63,9 @@ fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Fail
         Lang::En => config::command(),
         Lang::Fa => texts::localised(config::command()),
     };
-    let parsed = command.try_get_matches_from(all).and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
-    let (mut args, matches) = match parsed {
-        Ok(both) => both,
+    let parsed = command.try_get_matches_from(all).and_then(|matches| Args::from_arg_matches(&matches));
+    let mut args = match parsed {
+        Ok(args) => args,
         Err(error) => {
             // Wrong without the file, too: then it was typed.
             let is_typed = |alone: clap::Error| alone.to_string() == error.to_string();
@@ -76,8 +76,8 @@ fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Fail
     for note in file.iter().flat_map(|file| &file.notes) {
         eprintln!("{}", messages.with("config-note", &[("note", note)]));
     }
-    if let Command::Train(train) = &mut args.command {
-        train.given = Given::new(&typed, file.as_ref(), matches.subcommand_matches("train"));
+    if let (Command::Train(train), Some(file)) = (&mut args.command, &file) {
+        config::note_sources(&mut train.requested, &typed, file);
     }
     Ok(Some(args))
 }

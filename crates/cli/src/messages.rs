@@ -99,6 +99,11 @@ impl Messages {
         }
     }
 
+    /// Several things in one line, with the comma of the language between them.
+    pub(crate) fn list(&self, things: &[String]) -> String {
+        things.join(if self.1 == Lang::Fa { "، " } else { ", " })
+    }
+
     /// A message without arguments.
     pub(crate) fn get(&self, id: &str) -> String {
         self.with(id, &[])
@@ -126,6 +131,9 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
+
+    use tandem_flow::{Lane, Stage};
+    use tandem_observe::{Bottleneck, Surface, shown_on};
 
     use super::*;
 
@@ -157,14 +165,30 @@ mod tests {
     fn a_stage_has_one_name_wherever_it_is_shown() {
         for lang in [Lang::En, Lang::Fa] {
             let messages = Messages::new(lang);
-            for stage in ["load", "preprocess", "transfer", "train", "gaps", "variation", "memory"] {
-                let name = messages.get(&format!("html-stage-{stage}"));
-                assert_eq!(messages.get(&format!("tui-{stage}")), name);
-                let in_advice = format!("advise-{}", if stage == "train" { "step" } else { stage });
-                if matches!(stage, "load" | "preprocess" | "transfer" | "train") {
-                    assert_eq!(messages.get(&in_advice), name);
-                }
+            for stage in Stage::TIMED {
+                assert!(!messages.get(&format!("stage-{stage}")).is_empty());
             }
+            for limit in Bottleneck::ALL {
+                assert!(!messages.get(&format!("stage-{limit}")).is_empty());
+            }
+            let twice = entries(lang).into_keys().filter(|id| id.ends_with("-preprocess")).count();
+            assert_eq!(twice, 1, "written once");
+        }
+    }
+
+    #[test]
+    fn every_metric_that_people_see_has_a_name_and_no_name_is_left_over() {
+        let seen = [Surface::Dashboard, Surface::Details, Surface::Report].into_iter().flat_map(shown_on);
+        let in_line = shown_on(Surface::Line).into_iter().map(|metric| format!("line-{}", metric.name));
+        let wanted: BTreeSet<String> = seen.map(|metric| format!("metric-{}", metric.name)).chain(in_line).collect();
+        let lanes = [Lane::Data, Lane::Model].map(|lane| format!("-{}", lane.name()));
+        for lang in [Lang::En, Lang::Fa] {
+            let ids = entries(lang).into_keys().filter(|id| id.starts_with("metric-") || id.starts_with("line-"));
+            // A lane is part of the name; the terms of the loss have names of their own.
+            let metrics =
+                ids.map(|id| lanes.iter().find_map(|lane| id.strip_suffix(lane.as_str())).unwrap_or(&id).to_owned());
+            let there: BTreeSet<String> = metrics.chain(["metric-loss_term".to_owned()]).collect();
+            assert_eq!(there, wanted);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tandem_data::{
     CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance, waste,
 };
-use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
+use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let loader = Loader::new(corpus.clone(), all, settings, cache)?;
 
     let context = Context::default();
-    let budget = Budget::new("host", 32_000_000, Oversize::Alone);
+    let budget = Budget::new(Place::Host, 32_000_000, Oversize::Alone);
     let (workers, depth) = (Knob::fixed("workers", 2), Knob::fixed("depth", 4));
     let mut seen = 0;
     for batch in loader.flow(&context, Cursor::START, 1, &workers, &depth, &budget) {

@@ -33,6 +33,8 @@ pub struct Batch {
     pub form: Form,
     /// The sound: for each row `form.row_values(frames)`, padded with 0.
     pub sound: Buffer,
+    /// Noise `x0` for flow matching, `[rows][frames][n_mels]`, when asked for; 0 beyond a row's true length.
+    pub noise: Option<Buffer>,
     /// True numbers of frames, one for each row.
     pub mel_lengths: Vec<usize>,
     /// Seconds of audio in it.
@@ -43,10 +45,23 @@ pub struct Batch {
     pub(crate) faults: Vec<(u32, FaultReport)>,
 }
 
+/// What the sound of a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Log-mel, `[bands][frames]`.
+    LogMel,
+    /// Normalized log-mel, `[frames][bands]`: what the model's device takes.
+    Frames,
+    /// Samples, for features that are computed on a device.
+    Signal,
+}
+
 /// How a row of sound lies in memory: `bands` lines (time last), where frame `n` begins at value `n * step` of each
 /// line and needs `window` values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
+    /// What the values are.
+    pub layout: Layout,
     /// Lines.
     pub bands: usize,
     /// Values from one frame to the next.
@@ -58,12 +73,17 @@ pub struct Form {
 impl Form {
     /// Log-mel frames.
     pub fn log_mel(settings: &MelSettings) -> Form {
-        Form { bands: settings.n_mels, step: 1, window: 1 }
+        Form { layout: Layout::LogMel, bands: settings.n_mels, step: 1, window: 1 }
+    }
+
+    /// Normalized frames, each with all its bands: one line.
+    pub fn frames(settings: &MelSettings) -> Form {
+        Form { layout: Layout::Frames, bands: 1, step: settings.n_mels, window: settings.n_mels }
     }
 
     /// Samples, padded at both ends as the frames need it: for features that are computed later.
     pub fn signal(settings: &MelSettings) -> Form {
-        Form { bands: 1, step: settings.hop_length, window: settings.n_fft }
+        Form { layout: Layout::Signal, bands: 1, step: settings.hop_length, window: settings.n_fft }
     }
 
     /// Values of a line that has this many frames.
@@ -83,7 +103,7 @@ pub struct Reference {
     /// Frames of each row, padding included.
     pub frames: usize,
     /// The sound, in the form of the batch, padded with 0.
-    pub sound: Vec<f32>,
+    pub sound: Buffer,
     /// True numbers of frames, one for each row.
     pub lengths: Vec<usize>,
 }
@@ -99,7 +119,7 @@ impl Recycler {
         let mut values = kept.unwrap_or_default();
         if values.capacity() < length {
             // A reserve of its own choice would double what is needed; batches are of nearly one size.
-            values = Vec::with_capacity(length);
+            values = vec![0.0; length];
         }
         values.resize(length, 0.0);
         Buffer { values, home: self.clone() }
@@ -111,6 +131,13 @@ impl Recycler {
 pub struct Buffer {
     values: Vec<f32>,
     home: Recycler,
+}
+
+impl Buffer {
+    /// The values themselves; they do not go back.
+    pub fn into_vec(mut self) -> Vec<f32> {
+        std::mem::take(&mut self.values)
+    }
 }
 
 impl Deref for Buffer {
@@ -131,7 +158,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut home = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A few suffice: those that are in use come back one by one.
-        if home.len() < 2 {
+        if home.len() < 4 && self.values.capacity() > 0 {
             home.push(std::mem::take(&mut self.values));
         }
     }

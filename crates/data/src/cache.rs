@@ -1,6 +1,6 @@
 //! Finished features, in memory or on disk.
 //!
-//! An entry is keyed by the file's name, size and date, the audio settings and this format's version, and it is
+//! An entry is keyed by the identity of the clip's audio (name, size and date of a file), the audio settings and this format's version, and it is
 //! checked before it is used: what does not match or is damaged is made anew. Entries appear whole (a file is written
 //! under another name and renamed), so two runs may share a cache. The cache has a limit; when it is reached, entries of
 //! other settings go first; then what is inside stays and the rest is computed each time: an epoch visits every clip
@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tandem_audio::MelSettings;
+use tandem_audio::{MelSettings, MelStats};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
-
-use crate::index::file_identity;
 
 const MAGIC: &[u8; 8] = b"TNDMMEL1";
 const HEADER_BYTES: usize = 48;
+/// Changing how keys are made changes this.
+const KEY_VERSION: u32 = 2;
 
 /// Where features are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub struct Cache {
 impl Cache {
     /// A cache of features made with these settings; on disk below `folder`.
     pub(crate) fn new(mode: CacheMode, folder: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
-        let settings = serde_json::to_string(settings).expect("plain data");
+        let settings = format!("{} {KEY_VERSION}", serde_json::to_string(settings).expect("plain data"));
         let root = folder.join("mel");
         let folder = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
         let mut bytes = 0;
@@ -122,23 +122,37 @@ impl Cache {
         }
     }
 
-    /// The key of a file as it is now; `None` without a cache or without the file.
-    pub(crate) fn key(&self, path: &Path) -> Option<Key> {
-        if self.mode == CacheMode::Off {
-            return None;
-        }
-        let (size, date) = file_identity(path).ok()?;
+    /// The key of a clip's audio as it is now ([`Source::identity`](crate::Source::identity)).
+    pub(crate) fn key(&self, identity: u64) -> Key {
         let mut text = Vec::with_capacity(256);
         text.extend_from_slice(MAGIC);
-        text.extend_from_slice(&size.to_le_bytes());
-        text.extend_from_slice(&date.to_le_bytes());
-        text.extend_from_slice(&(self.settings.len() as u64).to_le_bytes());
+        text.extend_from_slice(&identity.to_le_bytes());
         text.extend_from_slice(self.settings.as_bytes());
-        // The name alone: the cache lies beside its corpus, which may be reached by another path next time.
-        text.extend_from_slice(path.file_name()?.as_encoded_bytes());
-        text.push(0);
-        text.extend_from_slice(path.parent().and_then(Path::file_name).unwrap_or_default().as_encoded_bytes());
-        Some(Key(xxh3_128(&text)))
+        Key(xxh3_128(&text))
+    }
+
+    /// Writes an entry of log-mel, normalized, as `[frames][bands]` to `out`. Returns whether it was there. `bytes` and
+    /// `values` are scratch space.
+    pub(crate) fn load_frames(
+        &self,
+        key: Key,
+        (bands, frames): (usize, usize),
+        stats: &MelStats,
+        out: &mut [f32],
+        bytes: &mut Vec<u8>,
+        values: &mut Vec<f32>,
+    ) -> bool {
+        if self.mode == CacheMode::Ram {
+            let entry = self.lock().get(&key).cloned().filter(|values| values.len() == bands * frames);
+            count(if entry.is_some() { &self.counters.hits } else { &self.counters.misses });
+            return entry.map(|values| stats.normalize(&values, frames, frames, out)).is_some();
+        }
+        values.resize(bands * frames, 0.0);
+        let found = self.load(key, bands, frames, values, frames, bytes);
+        if found {
+            stats.normalize(values, frames, frames, out);
+        }
+        found
     }
 
     /// Copies an entry of `rows` rows of `frames` values to `out`, row `r` to `r * stride`. Returns whether it was
@@ -339,11 +353,8 @@ fn remove_leftovers(folder: &Path) {
 mod tests {
     use super::*;
 
-    fn corpus_file(folder: &Path) -> PathBuf {
-        let path = folder.join("a.wav");
-        std::fs::write(&path, b"sound").expect("writable");
-        path
-    }
+    /// The identity of some clip's audio.
+    const CLIP: u64 = 5;
 
     fn values() -> Vec<f32> {
         (0..12).map(|n| n as f32 * 0.5 - 2.0).collect()
@@ -362,17 +373,15 @@ mod tests {
     fn what_is_stored_is_loaded_and_other_settings_or_files_are_not() {
         for mode in [CacheMode::Ram, CacheMode::Disk] {
             let folder = tempfile::tempdir().expect("a folder");
-            let file = corpus_file(folder.path());
             let settings = MelSettings::default();
             let cache = Cache::new(mode, folder.path(), 1 << 20, &settings);
-            let key = cache.key(&file).expect("there");
+            let key = cache.key(CLIP);
             assert_eq!(load(&cache, key), None);
             cache.store(key, 3, 4, &values(), 4);
             assert_eq!(load(&cache, key), Some(values()));
             let other = Cache::new(mode, folder.path(), 1 << 20, &MelSettings { n_mels: 64, ..settings });
-            assert_ne!(other.key(&file), Some(key), "other settings");
-            std::fs::write(&file, b"another sound").expect("writable");
-            assert_ne!(cache.key(&file), Some(key), "another file");
+            assert_ne!(other.key(CLIP), key, "other settings");
+            assert_ne!(cache.key(6), key, "another file");
             assert_eq!((cache.stats().hits, cache.stats().misses, cache.stats().stored), (1, 1, 1));
         }
     }
@@ -380,9 +389,8 @@ mod tests {
     #[test]
     fn a_damaged_entry_is_noticed_at_every_byte_and_rebuilt() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = corpus_file(folder.path());
         let cache = Cache::new(CacheMode::Disk, folder.path(), 1 << 20, &MelSettings::default());
-        let key = cache.key(&file).expect("there");
+        let key = cache.key(CLIP);
         cache.store(key, 3, 4, &values(), 4);
         let path = cache.path(key);
         let bytes = std::fs::read(&path).expect("written");
@@ -400,31 +408,25 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_other_settings_make_room_and_the_path_to_the_corpus_does_not_matter() {
+    fn entries_of_other_settings_make_room() {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir(folder.path().join("wavs")).expect("writable");
-        let file = corpus_file(&folder.path().join("wavs"));
         let with =
             |n_mels| Cache::new(CacheMode::Disk, folder.path(), 150, &MelSettings { n_mels, ..MelSettings::default() });
-        let (old, new) = (with(64), with(80));
-        old.store(old.key(&file).expect("there"), 3, 4, &values(), 4);
-        let new =
-            Cache::new(CacheMode::Disk, folder.path(), 150, &serde_json::from_str(&new.settings).expect("settings"));
-        let key = new.key(&file).expect("there");
+        let old = with(64);
+        old.store(old.key(CLIP), 3, 4, &values(), 4);
+        let new = with(80);
+        let key = new.key(CLIP);
         new.store(key, 3, 4, &values(), 4);
         assert_eq!((load(&new, key), new.stats().full), (Some(values()), 0));
-        assert_eq!(load(&old, old.key(&file).expect("there")), None, "gone, and only slower for it");
-        let around = folder.path().join("wavs/../wavs/a.wav");
-        assert_eq!(new.key(&around), Some(key));
+        assert_eq!(load(&old, old.key(CLIP)), None, "gone, and only slower for it");
     }
 
     #[test]
     fn a_full_cache_keeps_what_it_has() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = corpus_file(folder.path());
         for mode in [CacheMode::Ram, CacheMode::Disk] {
             let cache = Cache::new(mode, folder.path(), 150, &MelSettings::default());
-            let (first, second) = (cache.key(&file).expect("there"), Key(7));
+            let (first, second) = (cache.key(CLIP), Key(7));
             cache.store(first, 3, 4, &values(), 4);
             cache.store(second, 3, 4, &values(), 4);
             assert!(load(&cache, first).is_some() && load(&cache, second).is_none());

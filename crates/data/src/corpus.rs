@@ -4,23 +4,21 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tandem_audio::{MelSettings, probe};
-use tandem_text::{Encoded, Language, Normaliser, Tokenizer};
+use tandem_text::{Frontend, FrontendError, Language, Rules, Units, Vocabulary};
 
 use crate::cache::{Cache, CacheMode};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
-use crate::index::{Index, IndexEntry, file_identity, hash_parts, work_folder};
-use crate::metadata::{Metadata, MetadataError, Speakers, parse_row};
+use crate::index::{Index, IndexEntry, Measured, hash_parts, work_folder};
 use crate::plan::{ClipSize, order};
+use crate::sources::{AudioBytes, LjSpeech, Metadata, MetadataError, Record, Source};
 
-/// Endings tried for a clip, in this order; the last means that the id has its ending itself.
-const ENDINGS: [&str; 9] = [".wav", ".flac", ".mp3", ".ogg", ".WAV", ".FLAC", ".MP3", ".OGG", ""];
-const LANGUAGES: [Language; 2] = [Language::English, Language::Persian];
 /// Faults that an error lists.
 const LISTED: usize = 10;
 /// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 4;
+const INDEX_VERSION: u64 = 6;
 
 /// How a corpus is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,13 +27,11 @@ pub struct CorpusSettings {
     pub mel: MelSettings,
     /// The folder with the audio files.
     pub audio_folder: String,
-    /// The language of the texts; guessed for each text when not given.
-    pub language: Option<Language>,
-    /// Texts are taken as they are (their characters looked up in this vocabulary) instead of normalised.
-    pub raw_text: Option<Tokenizer>,
-    /// Clips with more frames are left out.
+    /// How texts become ids. Without a vocabulary, it gets one of all symbols that the usable clips have.
+    pub frontend: Frontend,
+    /// Clips with more frames are skipped.
     pub max_frames: Option<u64>,
-    /// Clips with more tokens are left out.
+    /// Clips with more tokens are skipped.
     pub max_tokens: Option<u64>,
     /// Opens even when not one clip can be used, to say why.
     pub allow_empty: bool,
@@ -46,8 +42,7 @@ impl Default for CorpusSettings {
         CorpusSettings {
             mel: MelSettings::default(),
             audio_folder: "wavs".to_owned(),
-            language: None,
-            raw_text: None,
+            frontend: Frontend::default(),
             max_frames: None,
             max_tokens: None,
             allow_empty: false,
@@ -60,9 +55,11 @@ impl Default for CorpusSettings {
 pub enum CorpusError {
     /// Its metadata cannot be used.
     Metadata(MetadataError),
+    /// Its texts cannot be turned into symbols.
+    Frontend(FrontendError),
     /// Not one clip can be used; these are the first reasons.
     NothingUsable(Vec<FaultReport>),
-    /// More clips are left out than is tolerated.
+    /// More clips are skipped than is tolerated.
     TooMany {
         /// How many.
         faults: usize,
@@ -79,6 +76,7 @@ impl fmt::Display for CorpusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CorpusError::Metadata(error) => write!(f, "{error}"),
+            CorpusError::Frontend(error) => write!(f, "{error}"),
             CorpusError::NothingUsable(reports) => {
                 write!(f, "none of the clips can be used")?;
                 list(f, reports)
@@ -103,8 +101,15 @@ impl std::error::Error for CorpusError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             CorpusError::Metadata(error) => Some(error),
+            CorpusError::Frontend(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<FrontendError> for CorpusError {
+    fn from(error: FrontendError) -> Self {
+        CorpusError::Frontend(error)
     }
 }
 
@@ -114,19 +119,21 @@ impl From<MetadataError> for CorpusError {
     }
 }
 
-/// A folder of clips and transcripts. Clips that can be used are numbered from 0 to [`Corpus::len`] - 1; methods that are
-/// asked about another number panic.
-#[derive(Debug)]
+/// Clips and transcripts of a [`Source`]. Clips that can be used are numbered from 0 to [`Corpus::len`] - 1; methods that are
+/// asked about another number panic. A clone shares everything with the original.
+#[derive(Clone, Debug)]
 pub struct Corpus {
-    folder: PathBuf,
+    source: Arc<dyn Source>,
     work_folder: PathBuf,
     settings: CorpusSettings,
-    metadata: Metadata,
-    speakers: Vec<String>,
-    tokenizer: Tokenizer,
-    index: Index,
+    index: Arc<Index>,
     /// Rows that can be used, in the order of the metadata.
-    good: Vec<u32>,
+    good: Arc<[u32]>,
+    frontend: Arc<Frontend>,
+    /// The id of each symbol of the index; 0 if the vocabulary does not have it.
+    ids: Arc<[u32]>,
+    /// The number of tokens of each clip, when the vocabulary lacks symbols of the index.
+    token_counts: Option<Arc<[u32]>>,
 }
 
 impl Corpus {
@@ -173,66 +180,119 @@ impl Corpus {
         if !audio.is_dir() && !settings.allow_empty {
             return Err(MetadataError::NoAudioFolder(audio).into());
         }
-        let speakers = Speakers::open(folder)?;
-        let work_folder = work_folder(folder);
-        let tokenizer = settings.raw_text.clone().unwrap_or_else(|| Tokenizer::for_language(Language::Persian));
-        let tokens_of = tokenizer.to_json();
-        let language = settings.language.map_or(9, language_number);
-        let key = hash_parts(&[
-            &INDEX_VERSION.to_le_bytes(),
-            settings.audio_folder.as_bytes(),
-            tokens_of.as_bytes(),
-            &[u8::from(settings.raw_text.is_some()), language],
-            &tandem_text::NORMALISER_VERSION.to_le_bytes(),
-            metadata.path().file_name().unwrap_or_default().as_encoded_bytes(),
-        ]);
-        let path = work_folder.join(format!("index-{key:016x}"));
-        // Without an index, or with a damaged one, everything is measured.
-        let known = std::fs::read(&path).ok().and_then(|bytes| Index::parse(&bytes, key).ok()).unwrap_or_default();
+        let source = LjSpeech::with_metadata(folder, &settings.audio_folder, metadata)?;
+        Corpus::from_source_with(Arc::new(source), settings, &work_folder(folder), progress, stop)
+    }
 
-        let rows = metadata.len() as u32;
-        let mut corpus = Corpus {
-            folder: folder.to_owned(),
-            work_folder,
-            settings,
-            metadata,
-            speakers: Vec::new(),
-            tokenizer,
-            index: Index::default(),
-            good: Vec::new(),
-        };
-        let built = Index::build(
+    /// The clips of a source of one's own; its index and its cache are kept in `work_dir`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Corpus::open`].
+    pub fn from_source(
+        source: Arc<dyn Source>,
+        settings: CorpusSettings,
+        work_dir: &Path,
+    ) -> Result<Corpus, CorpusError> {
+        Corpus::from_source_with(source, settings, work_dir, |_, _| {}, &AtomicBool::new(false))
+    }
+
+    /// The same with progress, as [`Corpus::open_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Corpus::open_with`].
+    pub fn from_source_with(
+        source: Arc<dyn Source>,
+        settings: CorpusSettings,
+        work_dir: &Path,
+        progress: impl Fn(u32, u32) + Sync,
+        stop: &AtomicBool,
+    ) -> Result<Corpus, CorpusError> {
+        settings.frontend.check()?;
+        let key =
+            hash_parts(&[&INDEX_VERSION.to_le_bytes(), source.key().as_bytes(), settings.frontend.key()?.as_bytes()]);
+        let known = Index::open(work_dir, key);
+        let rows = source.len() as u32;
+        let known_rows = known.entries.len();
+        let reader = Reader { settings: &settings, source: &*source };
+        let failed = Mutex::new(None);
+        let mut index = known.update(
             rows,
-            &known,
-            |row| corpus.identify(row, &speakers),
-            |row| corpus.measure(row, &speakers),
+            |row| reader.identify(row),
+            |rows| {
+                reader.measure(rows).unwrap_or_else(|error| {
+                    failed.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
+                    rows.iter().map(|_| Err(ClipFault::NoWords)).collect()
+                })
+            },
             |done| progress(done, rows),
             stop,
         );
-        corpus.index = built;
-        corpus.speakers = speakers.names;
-        if corpus.index.measured > 0 || known.len() != rows as usize {
+        if let Some(error) = failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(CorpusError::Frontend(error));
+        }
+        if index.measured > 0 || known_rows != rows as usize {
             // Not being able to keep it only costs time at the next start.
-            let _ = corpus.index.save(&path, key);
+            let _ = index.save(work_dir, key);
         }
         if stop.load(Ordering::Relaxed) {
             return Err(CorpusError::Stopped);
         }
-        drop(known);
-        corpus.find_duplicates();
-        corpus.apply_limits();
-        corpus.good = (0..rows).filter(|&row| corpus.index.entries[row as usize].is_good()).collect();
+        find_duplicates(&mut index, &*source);
+        apply_limits(&mut index, &settings);
+        let good = (0..rows).filter(|&row| index.entries[row as usize].is_good()).collect();
+        let frontend = Arc::new(settings.frontend.clone());
+        let corpus = Corpus {
+            source,
+            work_folder: work_dir.to_owned(),
+            settings,
+            index: Arc::new(index),
+            good,
+            frontend,
+            ids: Arc::default(),
+            token_counts: None,
+        };
         if corpus.good.is_empty() && !corpus.settings.allow_empty {
             return Err(CorpusError::NothingUsable(corpus.fault_reports_up_to(LISTED)));
         }
-        Ok(corpus)
+        let vocabulary = match corpus.frontend.vocabulary.is_empty() {
+            true => corpus.vocabulary_of(0..corpus.len() as u32),
+            false => corpus.frontend.vocabulary.clone(),
+        };
+        Ok(corpus.with_vocabulary(vocabulary))
     }
 
-    /// SPEC S4: whether enough clips are left. Limits that the user set do not count.
+    /// The symbols that some clips have: what a voice that is trained on them can know.
+    pub fn vocabulary_of(&self, clips: impl IntoIterator<Item = u32>) -> Vocabulary {
+        let (mut seen, mut tokens) = (vec![false; self.index.symbols.len()], Vec::new());
+        for clip in clips {
+            tokens.clear();
+            // What cannot be read now fails again when the clip is loaded, with a name.
+            let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
+            tokens.iter().for_each(|&token| seen[usize::from(token)] = true);
+        }
+        let symbols = self.index.symbols.iter().zip(seen).filter(|(_, seen)| *seen);
+        Vocabulary::of(symbols.map(|(symbol, _)| symbol.clone()).collect())
+    }
+
+    /// The same clips with the ids of another vocabulary. Symbols that it does not have are skipped.
+    pub fn with_vocabulary(&self, vocabulary: Vocabulary) -> Corpus {
+        let ids: Arc<[u32]> = self.index.symbols.iter().map(|symbol| vocabulary.id(symbol).unwrap_or(0)).collect();
+        let frontend = Arc::new(self.frontend.with_vocabulary(vocabulary));
+        let mut corpus = Corpus { frontend, token_counts: None, ids, ..self.clone() };
+        if corpus.ids.contains(&0) {
+            let count = |clip| corpus.token_ids(clip).map_or(0, |ids| ids.len() as u32);
+            corpus.token_counts = Some((0..corpus.len() as u32).map(count).collect());
+        }
+        corpus
+    }
+
+    /// SPEC S4: whether enough clips can be used. Limits that the user set do not count.
     ///
     /// # Errors
     ///
-    /// [`CorpusError::TooMany`] when more clips are left out than is tolerated.
+    /// [`CorpusError::TooMany`] when more clips are skipped than is tolerated.
     pub fn check(&self, tolerance: Tolerance) -> Result<(), CorpusError> {
         let (faults, rows) = (self.faults(), self.rows());
         if tolerance.is_exceeded(faults as u64, rows as u64) {
@@ -241,154 +301,69 @@ impl Corpus {
         Ok(())
     }
 
-    /// How many clips are left out because something is wrong with them.
+    /// How many clips are skipped because something is wrong with them.
     pub fn faults(&self) -> usize {
         self.index.faults.iter().filter(|(_, fault)| !fault.is_limit()).count()
     }
 
-    fn identify(&self, row: u32, speakers: &Speakers) -> Result<(u64, u64), ClipFault> {
-        let mut buffer = Vec::new();
-        let line = self.metadata.read(row, &mut buffer)?;
-        let record = parse_row(line)?;
-        let (path, _) = self.find_file(&record.id)?;
-        let (size, date) =
-            file_identity(&path).map_err(|error| ClipFault::from(tandem_audio::AudioError::Io(error)))?;
-        let (speaker, language) = speakers.of(&record.id)?;
-        let identity = hash_parts(&[
-            record.text.as_bytes(),
-            path.file_name().unwrap_or_default().as_encoded_bytes(),
-            &size.to_le_bytes(),
-            &date.to_le_bytes(),
-            &speaker.to_le_bytes(),
-            language.unwrap_or_default().as_bytes(),
-        ]);
-        Ok((hash_parts(&[record.id.as_bytes()]), identity))
-    }
-
-    fn measure(&self, row: u32, speakers: &Speakers) -> Result<IndexEntry, ClipFault> {
-        let mut buffer = Vec::new();
-        let line = self.metadata.read(row, &mut buffer)?;
-        let record = parse_row(line)?;
-        let (speaker, code) = speakers.of(&record.id)?;
-        let language = (self.settings.language)
-            .or_else(|| code.and_then(Language::from_code))
-            .or_else(|| Language::guess(&record.text))
-            .unwrap_or(Language::English);
-        let tokens = self.tokens(&record.text, language)?.len() as u32;
-        let (path, ending) = self.find_file(&record.id)?;
-        let shape = probe(&path)?;
-        Ok(IndexEntry {
-            samples: shape.samples,
-            rate: shape.rate,
-            channels: shape.channels,
-            tokens,
-            speaker,
-            ending,
-            language: language_number(language),
-            ..IndexEntry::default()
-        })
-    }
-
-    /// The ids of a text, or why it has none.
-    fn tokens(&self, text: &str, language: Language) -> Result<Vec<u32>, ClipFault> {
-        if text.trim().is_empty() {
-            return Err(ClipFault::EmptyText);
+    /// Symbols of a clip's text that it is trained without: those that the vocabulary does not have, and characters
+    /// that its language does not have.
+    pub fn unknown(&self, clip: u32) -> BTreeSet<String> {
+        let mut tokens = Vec::new();
+        let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
+        let missing = tokens.iter().map(|&token| usize::from(token)).filter(|&token| self.ids[token] == 0);
+        let mut unknown: BTreeSet<String> = missing.map(|token| self.index.symbols[token].clone()).collect();
+        if self.frontend.units == Units::Characters && !self.frontend.raw {
+            let text = self.text(clip).unwrap_or_default();
+            let language = language_of_number(self.row(clip).language);
+            let symbols = self.frontend.symbols(&[(&text, language.as_ref())]).unwrap_or_default();
+            unknown.extend(symbols.iter().flat_map(|symbols| &symbols.skipped).map(char::to_string));
         }
-        let ids = self.encode(text, language).ids;
-        // What counts are the letters that are left: a text in a script nobody taught us has none.
-        if !self.tokenizer.decode(&ids).chars().any(char::is_alphanumeric) {
-            return Err(ClipFault::NoWords);
-        }
-        Ok(ids)
+        unknown
     }
 
-    fn encode(&self, text: &str, language: Language) -> Encoded {
-        match &self.settings.raw_text {
-            Some(tokenizer) => tokenizer.encode(text),
-            None => self.tokenizer.encode(&Normaliser::new(language).normalise(text)),
-        }
-    }
-
-    /// Characters of a clip's text that the vocabulary does not know; they are not said.
-    pub fn unknown(&self, clip: u32) -> BTreeSet<char> {
-        let language = self.language(clip);
-        self.text(clip).map(|text| self.encode(&text, language).unknown).unwrap_or_default()
-    }
-
-    fn language(&self, clip: u32) -> Language {
-        LANGUAGES.get(usize::from(self.entry(clip).language)).copied().unwrap_or(Language::English)
-    }
-
-    fn find_file(&self, id: &str) -> Result<(PathBuf, u8), ClipFault> {
-        let folder = self.folder.join(&self.settings.audio_folder);
-        for (number, ending) in ENDINGS.iter().enumerate() {
-            let path = folder.join(format!("{id}{ending}"));
-            match path.symlink_metadata() {
-                Ok(_) => return Ok((path, number as u8)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(ClipFault::Audio(error.into())),
-            }
-        }
-        Err(ClipFault::Missing)
-    }
-
-    fn find_duplicates(&mut self) {
-        let mut first: HashMap<u64, u32> = HashMap::with_capacity(self.index.entries.len());
-        for row in 0..self.index.entries.len() as u32 {
+    /// How many texts were taken for English, Persian and other languages, and how many of them have letters that the
+    /// language does not have.
+    pub fn languages(&self) -> Vec<(Language, usize, usize)> {
+        let mut counts = [(0, 0); 3];
+        for &row in self.good.iter() {
             let entry = self.index.entries[row as usize];
-            if !entry.is_good() {
-                continue;
-            }
-            if let Some(&earlier) = first.get(&entry.id_hash) {
-                let line = self.metadata.line(earlier);
-                self.leave_out(row, ClipFault::DuplicateId(line));
-            } else {
-                first.insert(entry.id_hash, row);
-            }
+            let count = &mut counts[usize::from(entry.language).min(2)];
+            *count = (count.0 + 1, count.1 + usize::from(entry.foreign));
         }
+        let given = self.frontend.language.clone();
+        let named = counts.into_iter().enumerate().filter(|(_, (count, _))| *count > 0);
+        named
+            .filter_map(|(n, (count, foreign))| {
+                Some((given.clone().or_else(|| language_of_number(n as u8))?, count, foreign))
+            })
+            .collect()
     }
 
-    fn apply_limits(&mut self) {
-        for row in 0..self.index.entries.len() as u32 {
-            if !self.index.entries[row as usize].is_good() {
-                continue;
-            }
-            let entry = self.index.entries[row as usize];
-            let rate = self.settings.mel.sample_rate;
-            let samples = entry.samples * u64::from(rate) / u64::from(entry.rate.max(1));
-            if samples < self.settings.mel.hop_length as u64 {
-                self.leave_out(row, ClipFault::TooShort(entry.samples));
-                continue;
-            }
-            let size = self.row_size(row);
-            let (frames, tokens) = (u64::from(size.frames), u64::from(size.tokens));
-            match (self.settings.max_frames, self.settings.max_tokens) {
-                (Some(limit), _) if frames > limit => self.leave_out(row, ClipFault::TooLong { frames, limit }),
-                (_, Some(limit)) if tokens > limit => self.leave_out(row, ClipFault::TextTooLong { tokens, limit }),
-                _ => {}
-            }
-        }
+    /// A clip's token ids, from the index.
+    ///
+    /// # Errors
+    ///
+    /// If the index cannot be read any more.
+    pub fn token_ids(&self, clip: u32) -> std::io::Result<Vec<u32>> {
+        let mut tokens = Vec::new();
+        self.index.tokens.read(&self.row(clip), &mut tokens)?;
+        Ok(tokens.into_iter().map(|token| self.ids[usize::from(token)]).filter(|&id| id > 0).collect())
     }
 
-    fn leave_out(&mut self, row: u32, fault: ClipFault) {
-        self.index.entries[row as usize].samples = 0;
-        self.index.faults.push((row, fault));
+    /// The entry of a clip as it is in the index, with all its tokens.
+    fn row(&self, clip: u32) -> IndexEntry {
+        self.index.entries[self.good[clip as usize] as usize]
     }
 
-    fn row_size(&self, row: u32) -> ClipSize {
-        let entry = self.index.entries[row as usize];
-        let rate = self.settings.mel.sample_rate;
-        let samples = if entry.rate == rate || entry.rate == 0 {
-            entry.samples
-        } else {
-            (entry.samples * u64::from(rate)).div_ceil(u64::from(entry.rate))
-        };
-        ClipSize { frames: self.settings.mel.frames(samples as usize) as u32, tokens: entry.tokens }
-    }
-
-    /// The folder it was opened from.
+    /// The folder it was opened from; of a source that has none, where its index is.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.source.dir().unwrap_or(&self.work_folder)
+    }
+
+    /// Where its clips come from.
+    pub fn source(&self) -> &dyn Source {
+        &*self.source
     }
 
     /// Where its index and cache are.
@@ -406,19 +381,19 @@ impl Corpus {
         &self.settings
     }
 
-    /// Its vocabulary.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+    /// How its texts become ids, with its vocabulary.
+    pub fn frontend(&self) -> &Frontend {
+        &self.frontend
     }
 
     /// Its speakers; a corpus without `speakers.csv` has one without a name.
     pub fn speakers(&self) -> &[String] {
-        &self.speakers
+        self.source.speakers()
     }
 
     /// How many rows the metadata has.
     pub fn rows(&self) -> usize {
-        self.metadata.len()
+        self.source.len()
     }
 
     /// How many clips can be used.
@@ -438,12 +413,14 @@ impl Corpus {
 
     /// What is known of clip `clip` (counted among the usable ones).
     pub fn entry(&self, clip: u32) -> IndexEntry {
-        self.index.entries[self.good[clip as usize] as usize]
+        let entry = self.row(clip);
+        let tokens = self.token_counts.as_ref().map_or(entry.tokens, |counts| counts[clip as usize]);
+        IndexEntry { tokens, ..entry }
     }
 
     /// The sizes of all usable clips.
     pub fn sizes(&self) -> Vec<ClipSize> {
-        self.good.iter().map(|&row| self.row_size(row)).collect()
+        (0..self.len() as u32).map(|clip| size_of(&self.entry(clip), &self.settings.mel)).collect()
     }
 
     /// Seconds of audio in all usable clips.
@@ -465,69 +442,190 @@ impl Corpus {
         rates
     }
 
-    /// A clip's id, file and token ids, read from the metadata; `buffer` is scratch space.
+    /// A clip's audio file.
     ///
     /// # Errors
     ///
-    /// [`ClipFault`] if the metadata has changed since the corpus was opened, or cannot be read any more.
-    pub fn clip(&self, clip: u32, buffer: &mut Vec<u8>) -> Result<(String, PathBuf, Vec<u32>), ClipFault> {
-        let entry = self.entry(clip);
-        let line = self.metadata.read(self.good[clip as usize], buffer)?;
-        let record = parse_row(line)?;
-        let tokens = self.tokens(&record.text, self.language(clip))?;
-        let ending = ENDINGS[usize::from(entry.ending).min(ENDINGS.len() - 1)];
-        let path = self.folder.join(&self.settings.audio_folder).join(format!("{}{ending}", record.id));
-        Ok((record.id.into_owned(), path, tokens))
+    /// [`ClipFault`] if the list of clips has changed since the corpus was opened, or the audio cannot be read any more.
+    pub fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
+        let row = self.good[clip as usize];
+        let id = self.source.id(row).ok_or(ClipFault::Changed)?;
+        if hash_parts(&[id.as_bytes()]) != self.row(clip).id_hash {
+            return Err(ClipFault::Changed);
+        }
+        self.source.audio(row)
     }
 
-    /// A clip's text as it is in the metadata; `None` if that cannot be read any more.
+    /// A hash that changes when a clip's audio does.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if the audio is not there any more.
+    pub fn audio_identity(&self, clip: u32) -> Result<u64, ClipFault> {
+        self.source.identity(self.good[clip as usize])
+    }
+
+    /// A clip's text as it was written; `None` if that cannot be read any more.
     pub fn text(&self, clip: u32) -> Option<String> {
-        let mut buffer = Vec::new();
-        let line = self.metadata.read(self.good[clip as usize], &mut buffer).ok()?;
-        parse_row(line).ok().map(|record| record.text.into_owned())
+        self.source.record(self.good[clip as usize]).ok().map(|record| record.text)
     }
 
-    /// A clip's id and file, for messages; if the metadata cannot be read any more, its line.
+    /// A clip's id and file, for messages; if they cannot be read any more, its line.
     pub fn name(&self, clip: u32) -> (String, Option<PathBuf>) {
-        match self.clip(clip, &mut Vec::new()) {
-            Ok((id, path, _)) => (id, Some(path)),
-            Err(_) => (format!("line {}", self.metadata.line(self.good[clip as usize])), None),
+        let row = self.good[clip as usize];
+        match self.source.id(row) {
+            Some(id) => (id, self.source.path(row)),
+            None => (format!("line {}", self.source.line(row)), None),
         }
     }
 
-    /// The clips left out, with their reasons, in the order of the metadata.
+    /// The clips that are skipped, with their reasons, in the order of the metadata.
     pub fn fault_reports(&self) -> Vec<FaultReport> {
         self.fault_reports_up_to(usize::MAX)
     }
 
     fn fault_reports_up_to(&self, count: usize) -> Vec<FaultReport> {
-        let mut buffer = Vec::new();
         let mut faults: Vec<&(u32, ClipFault)> = self.index.faults.iter().collect();
         faults.sort_by_key(|(row, _)| *row);
-        faults
-            .into_iter()
-            .take(count)
-            .map(|(row, fault)| {
-                let id = self.metadata.read(*row, &mut buffer).ok().and_then(|line| parse_row(line).ok());
-                let id = id.map(|record| record.id.into_owned());
-                let path = id.as_ref().map(|id| match self.find_file(id) {
-                    Ok((path, _)) => path,
-                    Err(_) => self.folder.join(&self.settings.audio_folder).join(format!("{id}.wav")),
-                });
-                FaultReport {
-                    id: id.unwrap_or_else(|| format!("line {}", self.metadata.line(*row))),
-                    path,
-                    kind: fault.kind(),
-                    reason: fault.to_string(),
-                    limit: fault.is_limit(),
-                }
-            })
-            .collect()
+        let report = |&&(row, ref fault): &&(u32, ClipFault)| FaultReport {
+            id: self.source.id(row).unwrap_or_else(|| format!("line {}", self.source.line(row))),
+            path: self.source.path(row),
+            kind: fault.kind(),
+            reason: fault.to_string(),
+            limit: fault.is_limit(),
+        };
+        faults.iter().take(count).map(report).collect()
     }
 }
 
-fn language_number(language: Language) -> u8 {
-    LANGUAGES.iter().position(|known| *known == language).unwrap_or(0) as u8
+/// Reads the rows of a corpus that is being opened.
+struct Reader<'a> {
+    settings: &'a CorpusSettings,
+    source: &'a dyn Source,
+}
+
+impl Reader<'_> {
+    fn identify(&self, row: u32) -> Result<(u64, u64), ClipFault> {
+        let record = self.source.record(row)?;
+        let identity = hash_parts(&[
+            record.text.as_bytes(),
+            &self.source.identity(row)?.to_le_bytes(),
+            &record.speaker.to_le_bytes(),
+            record.language.as_ref().map_or("", Language::code).as_bytes(),
+        ]);
+        Ok((hash_parts(&[record.id.as_bytes()]), identity))
+    }
+
+    /// Looks at some clips: their texts together, so that a program that makes phonemes runs once.
+    fn measure(&self, rows: &[u32]) -> Result<Vec<Measured>, FrontendError> {
+        let record = |row: &u32| match self.source.record(*row) {
+            Ok(record) if record.text.trim().is_empty() => Err(ClipFault::EmptyText),
+            other => other,
+        };
+        let records: Vec<Result<Record, ClipFault>> = rows.iter().map(record).collect();
+        let good = records.iter().flatten().map(|record| (record.text.as_str(), record.language.as_ref()));
+        let mut symbols = self.settings.frontend.symbols(&good.collect::<Vec<_>>())?.into_iter();
+        let measured = rows.iter().zip(records).map(|(&row, record)| {
+            let record = record?;
+            let symbols = symbols.next().unwrap_or_default();
+            if !symbols.has_words() {
+                return Err(ClipFault::NoWords);
+            }
+            let language = self.settings.frontend.language_of(&record.text, record.language.as_ref());
+            let shape = probe(&mut *self.source.audio(row)?)?;
+            let entry = IndexEntry {
+                samples: shape.samples,
+                rate: shape.rate,
+                channels: shape.channels,
+                speaker: record.speaker,
+                language: language_number(&language),
+                foreign: has_foreign_letters(&record.text, &language),
+                ..IndexEntry::default()
+            };
+            Ok((entry, symbols.symbols))
+        });
+        Ok(measured.collect())
+    }
+}
+
+fn find_duplicates(index: &mut Index, source: &dyn Source) {
+    let mut first: HashMap<u64, u32> = HashMap::with_capacity(index.entries.len());
+    for row in 0..index.entries.len() as u32 {
+        let entry = index.entries[row as usize];
+        if !entry.is_good() {
+            continue;
+        }
+        if let Some(&earlier) = first.get(&entry.id_hash) {
+            skip(index, row, ClipFault::DuplicateId(source.line(earlier)));
+        } else {
+            first.insert(entry.id_hash, row);
+        }
+    }
+}
+
+fn apply_limits(index: &mut Index, settings: &CorpusSettings) {
+    for row in 0..index.entries.len() as u32 {
+        let entry = index.entries[row as usize];
+        if !entry.is_good() {
+            continue;
+        }
+        let rate = settings.mel.sample_rate;
+        let samples = entry.samples * u64::from(rate) / u64::from(entry.rate.max(1));
+        if samples < settings.mel.hop_length as u64 {
+            skip(index, row, ClipFault::TooShort(entry.samples));
+            continue;
+        }
+        let size = size_of(&entry, &settings.mel);
+        let (frames, tokens) = (u64::from(size.frames), u64::from(size.tokens));
+        match (settings.max_frames, settings.max_tokens) {
+            (Some(limit), _) if frames > limit => skip(index, row, ClipFault::TooLong { frames, limit }),
+            (_, Some(limit)) if tokens > limit => skip(index, row, ClipFault::TextTooLong { tokens, limit }),
+            _ => {}
+        }
+    }
+}
+
+fn skip(index: &mut Index, row: u32, fault: ClipFault) {
+    index.entries[row as usize].samples = 0;
+    index.faults.push((row, fault));
+}
+
+fn size_of(entry: &IndexEntry, mel: &MelSettings) -> ClipSize {
+    let rate = mel.sample_rate;
+    let samples = if entry.rate == rate || entry.rate == 0 {
+        entry.samples
+    } else {
+        (entry.samples * u64::from(rate)).div_ceil(u64::from(entry.rate))
+    };
+    ClipSize { frames: mel.frames(samples as usize) as u32, tokens: entry.tokens }
+}
+
+/// English, Persian, any other.
+fn language_number(language: &Language) -> u8 {
+    match language.rules() {
+        Rules::English => 0,
+        Rules::Persian => 1,
+        Rules::Plain => 2,
+    }
+}
+
+/// The other way round; of another language nothing but that is known.
+fn language_of_number(number: u8) -> Option<Language> {
+    match number {
+        0 => Some(Language::ENGLISH),
+        1 => Some(Language::PERSIAN),
+        _ => "und".parse().ok(),
+    }
+}
+
+/// Whether a text has letters that English or Persian does not have: perhaps it is another language.
+fn has_foreign_letters(text: &str, language: &Language) -> bool {
+    let own = |c: char| match language.rules() {
+        Rules::English => c.is_ascii(),
+        Rules::Persian => c.is_ascii() || ('\u{0600}'..='\u{06FF}').contains(&c),
+        Rules::Plain => true,
+    };
+    text.chars().any(|c| c.is_alphabetic() && !own(c))
 }
 
 /// SPEC F2: splits `clips` clips 0.9 to 0.1 into training and validation, the same way for the same seed; both in

@@ -7,6 +7,7 @@ use std::path::Path;
 use tandem_audio::formant::{FormantVoice, speak};
 use tandem_audio::write_wav;
 use tandem_flow::Random;
+use tandem_text::SILENCE;
 
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct DemoMade {
 }
 
 const RATE: u32 = 22_050;
+/// Milliseconds of silence before and after speech, as in any recording: at least, and so many more at most.
+const SILENCE_MS: (f64, f64) = (60.0, 90.0);
 
 const SPEAKERS: [(&str, FormantVoice); 4] = [
     ("ali", FormantVoice { pitch: 112.0, formant_scale: 1.0, breath: 0.2, speed: 1.0 }),
@@ -79,7 +82,7 @@ impl DemoCorpus {
     pub const MOST_SPEAKERS: usize = SPEAKERS.len();
 
     /// Writes the corpus: `metadata.csv`, `speakers.csv` if there are several, `wavs/`, and `timings/ID.csv` with
-    /// `symbol,start,end` of each sound in samples. Folders that exist are written into.
+    /// `symbol,start,end` of each sound in samples, the silences at both ends included. Folders that exist are written into.
     ///
     /// # Errors
     ///
@@ -96,13 +99,21 @@ impl DemoCorpus {
             let words = if persian { PERSIAN } else { ENGLISH };
             let count = 2 + random.below(3);
             let text = (0..count).map(|_| words[random.below(words.len())]).collect::<Vec<_>>().join(" ") + ".";
-            let (samples, timing) = speak(&text, &voice, RATE, || random.unit());
+            let (spoken, timing) = speak(&text, &voice, RATE, || random.unit());
+            let mut silence = || ((SILENCE_MS.0 + SILENCE_MS.1 * random.unit()) / 1000.0 * f64::from(RATE)) as usize;
+            let (before, after) = (silence(), silence());
+            let mut samples = vec![0.0; before];
+            samples.extend_from_slice(&spoken);
+            samples.resize(before + spoken.len() + after, 0.0);
             let id = format!("demo_{clip:04}");
             let mut wav = io::BufWriter::new(fs::File::create(folder.join("wavs").join(format!("{id}.wav")))?);
             write_wav(&samples, RATE, &mut wav)?;
             wav.flush()?;
-            let lines: String =
-                timing.iter().map(|sound| format!("{},{},{}\n", sound.symbol, sound.start, sound.end)).collect();
+            let mut lines = format!("{SILENCE},0,{before}\n");
+            for sound in &timing {
+                lines += &format!("{},{},{}\n", sound.symbol, before + sound.start, before + sound.end);
+            }
+            lines += &format!("{SILENCE},{},{}\n", before + spoken.len(), samples.len());
             fs::write(folder.join("timings").join(format!("{id}.csv")), lines)?;
             metadata += &format!("{id}|{text}|{text}\n");
             speakers += &format!("{id}|{name}|{}\n", if persian { "fa" } else { "en" });
@@ -119,19 +130,17 @@ impl DemoCorpus {
 
 #[cfg(test)]
 mod tests {
-    use tandem_text::{Language, Normaliser, Tokenizer};
+    use tandem_text::{Frontend, Language};
 
     use super::*;
 
     #[test]
     fn every_character_of_its_words_is_one_token() {
-        for (language, words) in [(Language::English, ENGLISH), (Language::Persian, PERSIAN)] {
+        for (language, words) in [(Language::ENGLISH, ENGLISH), (Language::PERSIAN, PERSIAN)] {
             let text = words.join(" ") + ".";
-            let normal = Normaliser::new(language).normalise(&text);
-            assert_eq!(normal, text);
-            let encoded = Tokenizer::for_language(Language::Persian).encode(&normal);
-            assert_eq!(encoded.ids.len(), text.chars().count());
-            assert!(encoded.unknown.is_empty());
+            let symbols = Frontend::default().symbols(&[(&text, Some(&language))]).expect("characters").remove(0);
+            assert_eq!(symbols.symbols.concat(), format!("{SILENCE}{text}{SILENCE}"));
+            assert!(symbols.skipped.is_empty());
         }
     }
 }

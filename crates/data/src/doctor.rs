@@ -127,13 +127,13 @@ pub fn examine(corpus: &Corpus, progress: impl Fn(u32, u32) + Sync, stop: &Atomi
     let results: Mutex<Vec<(u32, Result<Sound, ClipFault>)>> = Mutex::default();
     let (next, done) = (AtomicU32::new(0), AtomicU32::new(0));
     let work = || {
-        let (mut decoder, mut samples, mut row) = (Decoder::new(), Vec::new(), Vec::new());
+        let (mut decoder, mut samples) = (Decoder::new(), Vec::new());
         loop {
             let clip = next.fetch_add(1, Ordering::Relaxed);
             if clip >= clips || stop.load(Ordering::Relaxed) {
                 return;
             }
-            let sound = listen(corpus, clip, &mut decoder, &mut samples, &mut row);
+            let sound = listen(corpus, clip, &mut decoder, &mut samples);
             results.lock().unwrap_or_else(|e| e.into_inner()).push((clip, sound));
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, clips);
         }
@@ -152,16 +152,9 @@ pub fn examine(corpus: &Corpus, progress: impl Fn(u32, u32) + Sync, stop: &Atomi
     Some(conclude(corpus, results))
 }
 
-fn listen(
-    corpus: &Corpus,
-    clip: u32,
-    decoder: &mut Decoder,
-    samples: &mut Vec<f32>,
-    row: &mut Vec<u8>,
-) -> Result<Sound, ClipFault> {
-    let (_, path, _) = corpus.clip(clip, row)?;
+fn listen(corpus: &Corpus, clip: u32, decoder: &mut Decoder, samples: &mut Vec<f32>) -> Result<Sound, ClipFault> {
     samples.clear();
-    let shape = decoder.decode(&path, samples)?;
+    let shape = decoder.decode(&mut *corpus.audio(clip)?, samples)?;
     let rate = f64::from(shape.rate);
     let quiet = |sample: &&f32| sample.abs() < SILENT;
     let mut runs = 0;
@@ -252,7 +245,7 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         }
         let unknown = corpus.unknown(clip);
         if !unknown.is_empty() {
-            let characters: String = unknown.into_iter().collect();
+            let characters = unknown.into_iter().collect::<Vec<_>>().concat();
             warn("unknown-letters", format!("characters that are not said: {characters}"));
         }
         let text = corpus.text(clip).unwrap_or_default();

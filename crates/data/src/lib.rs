@@ -3,21 +3,22 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `metadata.rs` | [`Metadata`]: `metadata.csv` and `speakers.csv`; rows by their place in the file, not in memory |
+//! | `sources/` | [`Source`]: where clips come from, a file for each format; [`LjSpeech`] |
 //! | `fault.rs` | [`ClipFault`]: why a clip is left out; [`Ledger`]: how many may be |
-//! | `index.rs` | [`Index`]: the length of every clip and what is wrong with it, kept on disk |
-//! | `corpus.rs` | [`Corpus`]: metadata and index together; the split into training and validation |
+//! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
+//! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
 //! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
 //! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
 //! | `batch.rs` | [`Batch`]: padded, with true lengths |
 //! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
 //! | `demo.rs` | [`DemoCorpus`]: a talking corpus that is made, with known times |
+//! | `files.rs` | files that are there whole or not at all |
 //! | `doctor.rs` | [`examine`]: everything that is odd about a corpus, before a single step |
 //!
 //! ```
 //! use std::sync::Arc;
 //! use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
-//! use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
+//! use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let folder = folder.path();
@@ -29,7 +30,7 @@
 //! let loader = Loader::new(corpus.clone(), clips, settings, corpus.cache(CacheMode::Off, 0))?;
 //!
 //! let (workers, depth) = (Knob::fixed("workers", 2), Knob::fixed("depth", 4));
-//! let host = Budget::new("host", 64_000_000, Oversize::Alone);
+//! let host = Budget::new(Place::Host, 64_000_000, Oversize::Alone);
 //! let mut clips = 0;
 //! for batch in loader.flow(&Context::default(), Cursor::START, 1, &workers, &depth, &host) {
 //!     clips += batch?.value.clips.len();
@@ -44,18 +45,19 @@ mod corpus;
 mod demo;
 mod doctor;
 mod fault;
+pub mod files;
 mod index;
 mod load;
-mod metadata;
 mod plan;
+mod sources;
 
-pub use batch::{Batch, Buffer, Form, Reference};
+pub use batch::{Batch, Buffer, Form, Layout, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};
 pub use doctor::{Examination, Finding, Severity, examine};
 pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
-pub use index::{Index, IndexEntry, IndexError};
+pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
-pub use metadata::{Metadata, MetadataError, Record, parse_row};
 pub use plan::{ClipSize, PlanSettings, PlannedBatch, Waste, plan, waste};
+pub use sources::{AudioBytes, LjSpeech, Metadata, MetadataError, Record, Row, Source, parse_row};

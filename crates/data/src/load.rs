@@ -2,17 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tandem_audio::{Decoder, LogMel, Resampler, SettingsError};
-use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, QueueLimits, Random};
+use tandem_audio::{Decoder, LogMel, MelStats, Resampler, SettingsError};
+use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, Place, QueueLimits, Random, Stage};
 
-use crate::batch::{Batch, Form, Recycler, Reference};
-use crate::cache::Cache;
+use crate::batch::{Batch, Buffer, Form, Layout, Recycler, Reference};
+use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
 use crate::plan::{ClipSize, PlanSettings, PlannedBatch, plan};
@@ -28,6 +27,12 @@ pub struct LoadSettings {
     pub reference_frames: Option<usize>,
     /// Hands out the sound as samples instead of log-mel: features are computed later, on a device.
     pub as_signal: bool,
+    /// Hands out log-mel normalized with these statistics, as `[frames][bands]`: what a model's device takes.
+    pub normalize: Option<Arc<MelStats>>,
+    /// Normalized frames and noise are padded to a multiple of so many frames; 0 is 1.
+    pub group: usize,
+    /// Draws noise for each row, by seed, epoch and clip alone.
+    pub noise: bool,
 }
 
 /// What loading did, and where its time went (summed over all workers).
@@ -66,19 +71,29 @@ impl Counters {
     }
 }
 
-/// Makes batches of a corpus.
+/// Makes batches of a corpus. Views of it ([`Loader::view`]) make other batches of the same clips, with the same cache.
 #[derive(Debug)]
 pub struct Loader {
-    corpus: Arc<Corpus>,
     settings: LoadSettings,
-    sizes: Arc<Vec<ClipSize>>,
     subset: Arc<Vec<u32>>,
     /// The clips of each speaker, when references are asked for.
     by_speaker: HashMap<u16, Vec<u32>>,
+    form: Form,
+    /// That of the corpus, unless this view hands out something else than what it holds.
     cache: Arc<Cache>,
+    shared: Arc<Shared>,
+}
+
+/// What a loader and its views have in common.
+#[derive(Debug)]
+struct Shared {
+    corpus: Arc<Corpus>,
+    sizes: Arc<Vec<ClipSize>>,
+    cache: Arc<Cache>,
+    /// Whether the cache holds samples instead of log-mel.
+    signals: bool,
     ledger: Arc<Ledger>,
     template: LogMel,
-    form: Form,
     recycler: Recycler,
     counters: Counters,
     /// How much longer reading a batch takes, on purpose.
@@ -97,8 +112,8 @@ struct Workspace {
     log_mel: LogMel,
     resamplers: Vec<Resampler>,
     samples: Vec<f32>,
+    mel: Vec<f32>,
     bytes: Vec<u8>,
-    row: Vec<u8>,
 }
 
 impl Loader {
@@ -119,49 +134,71 @@ impl Loader {
         cache: Cache,
     ) -> Result<Arc<Loader>, SettingsError> {
         let template = LogMel::new(&corpus.settings().mel)?;
-        let mel = template.settings();
-        let form = if settings.as_signal { Form::signal(mel) } else { Form::log_mel(mel) };
-        let cache = if settings.as_signal { cache.of_signals() } else { cache };
-        let mut by_speaker: HashMap<u16, Vec<u32>> = HashMap::new();
-        if settings.reference_frames.is_some() {
-            for &clip in &subset {
-                by_speaker.entry(corpus.entry(clip).speaker).or_default().push(clip);
-            }
-        }
-        Ok(Arc::new(Loader {
+        let cache = Arc::new(if settings.as_signal { cache.of_signals() } else { cache });
+        let shared = Shared {
             sizes: Arc::new(corpus.sizes()),
             ledger: Arc::new(Ledger::new(settings.tolerance, corpus.rows() as u64, corpus.faults() as u64)),
-            subset: Arc::new(subset),
-            by_speaker,
-            cache: Arc::new(cache),
+            cache,
+            signals: settings.as_signal,
             corpus,
-            settings,
             template,
-            form,
             recycler: Recycler::default(),
             counters: Counters::default(),
             delay: OnceLock::new(),
             number: LOADERS.fetch_add(1, Ordering::Relaxed),
-        }))
+        };
+        Ok(Loader::of(Arc::new(shared), subset, settings))
+    }
+
+    /// Other batches of the same corpus: the cache, what is known of bad clips, and the counters are shared. A view that
+    /// hands out samples where the cache holds log-mel (or the other way round) has no cache.
+    pub fn view(&self, subset: Vec<u32>, settings: LoadSettings) -> Arc<Loader> {
+        Loader::of(self.shared.clone(), subset, settings)
+    }
+
+    /// The same batches as log-mel, without references and noise.
+    pub fn log_mel(&self) -> Arc<Loader> {
+        let LoadSettings { plan, tolerance, .. } = self.settings.clone();
+        self.view(self.subset.to_vec(), LoadSettings { plan, tolerance, ..LoadSettings::default() })
+    }
+
+    fn of(shared: Arc<Shared>, subset: Vec<u32>, settings: LoadSettings) -> Arc<Loader> {
+        let mel = shared.template.settings();
+        let form = match (settings.as_signal, &settings.normalize) {
+            (true, _) => Form::signal(mel),
+            (false, Some(_)) => Form::frames(mel),
+            (false, None) => Form::log_mel(mel),
+        };
+        let cache = match settings.as_signal == shared.signals {
+            true => shared.cache.clone(),
+            false => Arc::new(shared.corpus.cache(CacheMode::Off, 0)),
+        };
+        let mut by_speaker: HashMap<u16, Vec<u32>> = HashMap::new();
+        if settings.reference_frames.is_some() {
+            for &clip in &subset {
+                by_speaker.entry(shared.corpus.entry(clip).speaker).or_default().push(clip);
+            }
+        }
+        Arc::new(Loader { settings, subset: Arc::new(subset), by_speaker, form, cache, shared })
     }
 
     /// The batches of an epoch.
     pub fn plan(&self, epoch: u64) -> Vec<PlannedBatch> {
-        plan(&self.settings.plan, epoch, &self.sizes, &self.subset)
+        plan(&self.settings.plan, epoch, &self.shared.sizes, &self.subset)
     }
 
     /// A batch at least as large as any of any epoch: the longest clips together. `None` without a clip.
     pub fn largest(&self) -> Option<PlannedBatch> {
         let mut clips = self.subset.to_vec();
-        clips.sort_by_key(|&clip| std::cmp::Reverse(self.sizes[clip as usize].frames));
+        clips.sort_by_key(|&clip| std::cmp::Reverse(self.shared.sizes[clip as usize].frames));
         clips.truncate(self.settings.plan.batch_size.max(1));
         let (first, planned) = (*clips.first()?, self.plan(0));
         let most = |of: fn(&PlannedBatch) -> usize| planned.iter().map(of).max().unwrap_or(0);
-        let tokens = self.subset.iter().map(|&clip| self.sizes[clip as usize].tokens as usize).max()?;
+        let tokens = self.subset.iter().map(|&clip| self.shared.sizes[clip as usize].tokens as usize).max()?;
         Some(PlannedBatch {
             cursor: Cursor::START,
             rows: clips.len().max(most(|batch| batch.rows)),
-            frames: (self.sizes[first as usize].frames as usize).max(most(|batch| batch.frames)),
+            frames: (self.shared.sizes[first as usize].frames as usize).max(most(|batch| batch.frames)),
             tokens: tokens.max(most(|batch| batch.tokens)),
             clips,
         })
@@ -169,12 +206,12 @@ impl Loader {
 
     /// The corpus behind it.
     pub fn corpus(&self) -> &Corpus {
-        &self.corpus
+        &self.shared.corpus
     }
 
     /// The clips that turned out to be bad while loading.
     pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+        &self.shared.ledger
     }
 
     /// The cache.
@@ -186,20 +223,34 @@ impl Loader {
     pub fn counters(&self) -> LoadCounters {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
         LoadCounters {
-            decoded: self.counters.decoded.load(Ordering::Relaxed),
-            decode_s: seconds(&self.counters.decode_ns),
-            resample_s: seconds(&self.counters.resample_ns),
-            features_s: seconds(&self.counters.features_ns),
-            cache_s: seconds(&self.counters.cache_ns),
-            text_s: seconds(&self.counters.text_ns),
+            decoded: self.shared.counters.decoded.load(Ordering::Relaxed),
+            decode_s: seconds(&self.shared.counters.decode_ns),
+            resample_s: seconds(&self.shared.counters.resample_ns),
+            features_s: seconds(&self.shared.counters.features_ns),
+            cache_s: seconds(&self.shared.counters.cache_ns),
+            text_s: seconds(&self.shared.counters.text_ns),
         }
     }
 
     /// Bytes that a batch takes on the host.
     pub fn batch_bytes(&self, batch: &PlannedBatch) -> usize {
         let values = |frames: usize| self.form.row_values(frames);
-        let sound = values(batch.frames) + values(self.settings.reference_frames.unwrap_or(0));
-        4 * batch.rows * (sound + batch.tokens)
+        let sound = values(self.frames(batch)) + values(self.settings.reference_frames.unwrap_or(0));
+        4 * batch.rows * (sound + self.noise_values(batch) + batch.tokens)
+    }
+
+    /// Frames of each row of a batch, padding included.
+    fn frames(&self, planned: &PlannedBatch) -> usize {
+        match self.form.layout {
+            Layout::Frames => planned.frames.next_multiple_of(self.settings.group.max(1)),
+            Layout::LogMel | Layout::Signal => planned.frames,
+        }
+    }
+
+    /// Noise of each row.
+    fn noise_values(&self, planned: &PlannedBatch) -> usize {
+        let frames = planned.frames.next_multiple_of(self.settings.group.max(1));
+        if self.settings.noise { frames * self.shared.template.settings().n_mels } else { 0 }
     }
 
     /// The stages as a flow, from `start` to the end of epoch `epochs - 1`: memory is leased from `budget`, `workers`
@@ -215,35 +266,35 @@ impl Loader {
     ) -> Flow<Batch> {
         let (planner, sizer, loader, counter) = (self.clone(), self.clone(), self.clone(), self.clone());
         let clock = context.clock.clone();
-        Flow::source(context, "plan", start, epochs, move |epoch| planner.plan(epoch))
+        Flow::source(context, Stage::Plan, start, epochs, move |epoch| planner.plan(epoch))
             .lease(budget, move |batch| sizer.batch_bytes(batch))
-            .par_stage("load", workers, move |batch| {
-                if let Some(delay) = loader.delay.get() {
+            .par_stage(Stage::Load, workers, move |batch| {
+                if let Some(delay) = loader.shared.delay.get() {
                     clock.sleep(*delay);
                 }
                 Ok(loader.load(&batch))
             })
             // Bad clips are counted in the order of the batches, so that a run ends at the same place however many
             // workers it has.
-            .stage("count", move |batch| counter.count(batch))
+            .stage(Stage::Count, move |batch| counter.count(batch))
             .tolerate(|_, _| true, |_| {})
-            .prefetch("host", buffer)
+            .prefetch(Place::Host, buffer)
     }
 
     /// From now on every batch of a flow takes this much longer to read, as from a slow disk: for tests, and to see what
     /// such a disk would do. Only the first call counts.
     pub fn slow_down(&self, delay: Duration) {
-        self.delay.get_or_init(|| delay);
+        self.shared.delay.get_or_init(|| delay);
     }
 
-    /// Makes one batch, which must be of this loader's own plan. Bad clips are left out; all of them may be.
+    /// Makes one batch, which must be of this loader's own plan. Bad clips are skipped; all of them may be.
     pub fn load(&self, planned: &PlannedBatch) -> Batch {
         self.with_workspace(|workspace| self.load_with(planned, workspace))
     }
 
     fn load_with(&self, planned: &PlannedBatch, workspace: &mut Workspace) -> Batch {
-        let n_mels = self.template.settings().n_mels;
-        let (rows, frames, tokens) = (planned.rows, planned.frames, planned.tokens);
+        let n_mels = self.shared.template.settings().n_mels;
+        let (rows, frames, tokens) = (planned.rows, self.frames(planned), planned.tokens);
         let row_values = self.form.row_values(frames);
         let mut batch = Batch {
             cursor: planned.cursor,
@@ -256,13 +307,14 @@ impl Loader {
             ids: vec![0; rows * tokens],
             id_lengths: vec![0; rows],
             form: self.form,
-            sound: self.recycler.take(rows * row_values),
+            sound: self.shared.recycler.take(rows * row_values),
+            noise: None,
             mel_lengths: vec![0; rows],
             seconds: 0.0,
             reference: None,
             faults: Vec::new(),
         };
-        for &clip in planned.clips.iter().filter(|&&clip| !self.ledger.contains(clip)) {
+        for &clip in planned.clips.iter().filter(|&&clip| !self.shared.ledger.contains(clip)) {
             let row = batch.clips.len();
             let out = &mut batch.sound[row * row_values..(row + 1) * row_values];
             match self.load_clip(clip, out, self.form.columns(frames), workspace) {
@@ -270,7 +322,8 @@ impl Loader {
                     for (to, id) in batch.ids[row * tokens..(row + 1) * tokens].iter_mut().zip(&ids) {
                         *to = *id as i32;
                     }
-                    let (entry, length) = (self.corpus.entry(clip), self.sizes[clip as usize].frames as usize);
+                    let (entry, length) =
+                        (self.shared.corpus.entry(clip), self.shared.sizes[clip as usize].frames as usize);
                     let columns = self.form.columns(length);
                     out.chunks_exact_mut(self.form.columns(frames)).for_each(|line| line[columns..].fill(0.0));
                     (batch.id_lengths[row], batch.mel_lengths[row]) = (ids.len(), length);
@@ -283,8 +336,23 @@ impl Loader {
         }
         let filled = batch.clips.len();
         batch.sound[filled * row_values..].fill(0.0);
+        batch.noise = self.settings.noise.then(|| self.noise(&batch, self.noise_values(planned)));
         batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, frames, workspace));
         batch
+    }
+
+    /// As much noise for each row as its clip has frames: the same whatever it is padded to.
+    fn noise(&self, batch: &Batch, row_values: usize) -> Buffer {
+        let mut noise = self.shared.recycler.take(batch.rows * row_values);
+        for (row, out) in noise.chunks_exact_mut(row_values.max(1)).enumerate() {
+            let own = batch.mel_lengths[row] * batch.n_mels;
+            if let Some(&clip) = batch.clips.get(row) {
+                let place = [self.settings.plan.seed, batch.cursor.epoch, u64::from(clip), 2];
+                Random::at(&place).fill_normal(&mut out[..own]);
+            }
+            out[own..].fill(0.0);
+        }
+        noise
     }
 
     /// For each clip a crop of another clip of the same speaker: one of this batch if there is one (it is at hand),
@@ -292,8 +360,9 @@ impl Loader {
     fn references(&self, batch: &Batch, frames: usize, workspace: &mut Workspace) -> Reference {
         let form = self.form;
         let row_values = form.row_values(frames);
-        let mut reference =
-            Reference { frames, sound: vec![0.0; batch.rows * row_values], lengths: vec![0; batch.rows] };
+        let mut sound = self.shared.recycler.take(batch.rows * row_values);
+        sound.fill(0.0);
+        let mut reference = Reference { frames, sound, lengths: vec![0; batch.rows] };
         let seed = self.settings.plan.seed;
         for (row, (&clip, &speaker)) in batch.clips.iter().zip(&batch.speakers).enumerate() {
             let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 1]);
@@ -309,8 +378,8 @@ impl Loader {
             if mates.is_empty() && others.len() > 1 {
                 let at = random.below(others.len() - 1);
                 let other = if others[at] == clip { others[others.len() - 1] } else { others[at] };
-                let length = self.sizes[other as usize].frames as usize;
-                let mut sound = self.recycler.take(form.row_values(length));
+                let length = self.shared.sizes[other as usize].frames as usize;
+                let mut sound = self.shared.recycler.take(form.row_values(length));
                 let read = self.load_clip(other, &mut sound, form.columns(length), workspace);
                 loaded = read.ok().map(|_| (sound, length));
             }
@@ -330,7 +399,7 @@ impl Loader {
         reference
     }
 
-    /// The sound of a clip into its place in the batch; returns the ids of its text.
+    /// The sound of a clip into its place in the batch, in the batch's form; returns the ids of its text.
     fn load_clip(
         &self,
         clip: u32,
@@ -338,47 +407,66 @@ impl Loader {
         stride: usize,
         workspace: &mut Workspace,
     ) -> Result<Vec<u32>, ClipFault> {
-        let (_, path, ids) = Counters::time(&self.counters.text_ns, || self.corpus.clip(clip, &mut workspace.row))?;
-        let settings = self.template.settings();
-        let size = self.sizes[clip as usize];
-        if ids.len() != size.tokens as usize {
-            return Err(ClipFault::Changed);
-        }
-        let frames = size.frames as usize;
-        let (bands, columns) = (self.form.bands, self.form.columns(frames));
-        let key = self.cache.key(&path);
+        let corpus = &self.shared.corpus;
+        let ids = Counters::time(&self.shared.counters.text_ns, || corpus.token_ids(clip))
+            .map_err(|error| ClipFault::Audio(error.into()))?;
+        let settings = self.shared.template.settings();
+        let frames = self.shared.sizes[clip as usize].frames as usize;
+        let form = if self.form.layout == Layout::Frames { Form::log_mel(settings) } else { self.form };
+        let (bands, columns) = (form.bands, form.columns(frames));
+        let Workspace { samples, mel, bytes, .. } = workspace;
+        let key = match self.cache.mode() {
+            CacheMode::Off => None,
+            _ => Some(self.cache.key(corpus.audio_identity(clip)?)),
+        };
         if let Some(key) = key {
-            let found = Counters::time(&self.counters.cache_ns, || {
-                self.cache.load(key, bands, columns, out, stride, &mut workspace.bytes)
+            let found = Counters::time(&self.shared.counters.cache_ns, || match &self.settings.normalize {
+                Some(stats) if !self.settings.as_signal => {
+                    self.cache.load_frames(key, (bands, columns), stats, out, bytes, mel)
+                }
+                _ => self.cache.load(key, bands, columns, out, stride, bytes),
             });
             if found {
                 return Ok(ids);
             }
         }
-        self.counters.decoded.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.decoded.fetch_add(1, Ordering::Relaxed);
         let padding = settings.padding_samples();
-        workspace.samples.clear();
-        workspace.samples.resize(padding, 0.0);
-        let shape =
-            Counters::time(&self.counters.decode_ns, || workspace.decoder.decode(&path, &mut workspace.samples))?;
+        samples.clear();
+        samples.resize(padding, 0.0);
+        let shape = Counters::time(&self.shared.counters.decode_ns, || {
+            workspace.decoder.decode(&mut *corpus.audio(clip)?, samples).map_err(ClipFault::from)
+        })?;
         if shape.rate != settings.sample_rate {
-            Counters::time(&self.counters.resample_ns, || {
+            Counters::time(&self.shared.counters.resample_ns, || {
                 workspace.resample(shape.rate, settings.sample_rate, padding)
             })?;
         }
-        if settings.frames(workspace.samples.len() - padding) != frames {
+        let Workspace { samples, mel, log_mel, .. } = workspace;
+        if settings.frames(samples.len() - padding) != frames {
             return Err(ClipFault::Changed);
         }
-        Counters::time(&self.counters.features_ns, || {
-            if self.settings.as_signal {
-                settings.pad(&mut workspace.samples);
-                out[..columns].copy_from_slice(&workspace.samples[..columns]);
-            } else {
-                workspace.log_mel.compute_into(&mut workspace.samples, out, stride);
+        // Normalized frames are made of log-mel that is at hand for the cache.
+        let normalize = self.settings.normalize.as_ref().filter(|_| !self.settings.as_signal);
+        if normalize.is_some() {
+            mel.resize(bands * columns, 0.0);
+        }
+        Counters::time(&self.shared.counters.features_ns, || match normalize {
+            _ if self.settings.as_signal => {
+                settings.pad(samples);
+                out[..columns].copy_from_slice(&samples[..columns]);
+            }
+            None => {
+                log_mel.compute_into(samples, out, stride);
+            }
+            Some(stats) => {
+                log_mel.compute_into(samples, mel, columns);
+                stats.normalize(mel, columns, columns, out);
             }
         });
         if let Some(key) = key {
-            Counters::time(&self.counters.cache_ns, || self.cache.store(key, bands, columns, out, stride));
+            let (values, stride) = if normalize.is_some() { (&mel[..], columns) } else { (&*out, stride) };
+            Counters::time(&self.shared.counters.cache_ns, || self.cache.store(key, bands, columns, values, stride));
         }
         Ok(ids)
     }
@@ -393,13 +481,11 @@ impl Loader {
     ///
     /// If `clip` is not below [`Corpus::len`].
     pub fn prepare(&self, clip: u32) -> Result<bool, ClipFault> {
-        let (_, path) = self.corpus.name(clip);
-        let key = path.and_then(|path: PathBuf| self.cache.key(&path));
-        if key.is_some_and(|key| self.cache.has(key)) {
+        if self.cache.has(self.cache.key(self.shared.corpus.audio_identity(clip)?)) {
             return Ok(false);
         }
-        let frames = self.sizes[clip as usize].frames as usize;
-        let mut out = self.recycler.take(self.form.row_values(frames));
+        let frames = self.shared.sizes[clip as usize].frames as usize;
+        let mut out = self.shared.recycler.take(self.form.row_values(frames));
         self.with_workspace(|workspace| self.load_clip(clip, &mut out, self.form.columns(frames), workspace))?;
         Ok(true)
     }
@@ -407,22 +493,22 @@ impl Loader {
     /// This thread's workspace, made for this loader when it is first used.
     fn with_workspace<R>(&self, work: impl FnOnce(&mut Workspace) -> R) -> R {
         WORKSPACE.with_borrow_mut(|slot| {
-            let mine = slot.take().filter(|workspace| workspace.owner == self.number);
+            let mine = slot.take().filter(|workspace| workspace.owner == self.shared.number);
             let workspace = slot.insert(mine.unwrap_or_else(|| Workspace {
-                owner: self.number,
+                owner: self.shared.number,
                 decoder: Decoder::new(),
-                log_mel: self.template.another(),
+                log_mel: self.shared.template.another(),
                 resamplers: Vec::new(),
                 samples: Vec::new(),
+                mel: Vec::new(),
                 bytes: Vec::new(),
-                row: Vec::new(),
             }));
             work(workspace)
         })
     }
 
     fn report(&self, clip: u32, fault: &ClipFault) -> FaultReport {
-        let (id, path) = self.corpus.name(clip);
+        let (id, path) = self.shared.corpus.name(clip);
         FaultReport { id, path, kind: fault.kind(), reason: fault.to_string(), limit: false }
     }
 
@@ -430,12 +516,13 @@ impl Loader {
     fn count(&self, mut batch: Batch) -> Result<Batch, Fault> {
         for (clip, report) in batch.faults.drain(..) {
             let (id, path) = (report.id.clone(), report.path.clone());
-            if !self.ledger.note(clip, report) {
+            if !self.shared.ledger.note(clip, report) {
                 continue;
             }
-            let reports = self.ledger.reports();
-            let bad = self.corpus.faults() + reports.len();
-            let mut text = format!("{bad} of {} clips cannot be used, more than is tolerated", self.corpus.rows());
+            let reports = self.shared.ledger.reports();
+            let bad = self.shared.corpus.faults() + reports.len();
+            let mut text =
+                format!("{bad} of {} clips cannot be used, more than is tolerated", self.shared.corpus.rows());
             for report in reports.iter().take(10) {
                 text += &format!("\n  {}: {}", report.id, report.reason);
             }

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tandem_audio::{LogMel, write_wav};
-use tandem_data::{Batch, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings};
-use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
+use tandem_audio::{LogMel, MelStats, write_wav};
+use tandem_data::{
+    AudioBytes, Batch, CacheMode, ClipFault, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Record, Source,
+};
+use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place, Random};
 use xxhash_rust::xxh3::xxh3_64;
 
 fn sound(n: usize) -> Vec<f32> {
@@ -43,7 +45,7 @@ fn digest(batch: &Batch) -> u64 {
 }
 
 fn run(loader: &Arc<Loader>, start: Cursor, workers: usize, depth: usize, limit: usize) -> Vec<(Cursor, u64)> {
-    let budget = Budget::new("host", limit, Oversize::Alone);
+    let budget = Budget::new(Place::Host, limit, Oversize::Alone);
     let context = Context::default();
     let (workers, depth) = (Knob::fixed("workers", workers), Knob::fixed("depth", depth));
     let flow = loader.flow(&context, start, 3, &workers, &depth, &budget);
@@ -111,7 +113,7 @@ fn memory_is_bounded_by_the_budget_and_not_by_the_workers() {
     let loader = loader(&corpus, CacheMode::Off, false);
     let largest = loader.plan(0).iter().map(|batch| loader.batch_bytes(batch)).max().expect("batches");
     for workers in [1, 2, 16, 64] {
-        let budget = Budget::new("host", 3 * largest, Oversize::Alone);
+        let budget = Budget::new(Place::Host, 3 * largest, Oversize::Alone);
         let flow = loader.flow(
             &Context::default(),
             Cursor::START,
@@ -184,4 +186,87 @@ fn the_largest_batch_bounds_those_of_every_epoch() {
         assert!(largest.clips.contains(&longest), "the longest clip is in it");
         assert_eq!(largest.clips.len(), 5);
     }
+}
+
+#[test]
+fn workers_write_what_the_device_takes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 11);
+    let n_mels = corpus.settings().mel.n_mels;
+    let stats = MelStats {
+        mean: (0..n_mels).map(|n| n as f32 * 0.1 - 5.0).collect(),
+        std: (0..n_mels).map(|n| 1.0 + n as f32 * 0.01).collect(),
+    };
+    for mode in [CacheMode::Off, CacheMode::Ram, CacheMode::Disk] {
+        let raw = loader(&corpus, mode, false);
+        let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes: false, plain_order: false };
+        let normalize = Some(Arc::new(stats.clone()));
+        let settings = LoadSettings { plan, normalize, group: 2, noise: true, ..LoadSettings::default() };
+        let normalized = raw.view((0..corpus.len() as u32).collect(), settings);
+        for planned in raw.plan(0) {
+            let (raw, made) = (raw.load(&planned), normalized.load(&planned));
+            assert_eq!(made.frames, raw.frames.next_multiple_of(2));
+            let size = made.frames * n_mels;
+            let noise = made.noise.as_ref().expect("asked for");
+            for row in 0..raw.rows {
+                let mut wanted = vec![0.0; size];
+                let from = &raw.sound[row * n_mels * raw.frames..(row + 1) * n_mels * raw.frames];
+                stats.normalize(from, raw.frames, raw.mel_lengths[row], &mut wanted);
+                assert_eq!(&made.sound[row * size..(row + 1) * size], &wanted[..], "{mode:?}");
+                let own = raw.mel_lengths[row] * n_mels;
+                let mut wanted = vec![0.0; size];
+                Random::at(&[11, 0, u64::from(raw.clips[row]), 2]).fill_normal(&mut wanted[..own]);
+                assert_eq!(&noise[row * size..(row + 1) * size], &wanted[..]);
+            }
+        }
+        // One cache for both: what one view has stored, the other finds.
+        let stats = raw.cache().stats();
+        assert_eq!(stats.stored, if mode == CacheMode::Off { 0 } else { corpus.len() as u64 });
+        assert_eq!(stats.hits, if mode == CacheMode::Off { 0 } else { corpus.len() as u64 });
+    }
+}
+
+/// Clips that lie in memory.
+#[derive(Debug)]
+struct InMemory(Vec<Vec<u8>>);
+
+impl Source for InMemory {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn record(&self, clip: u32) -> Result<Record, ClipFault> {
+        Ok(Record { id: format!("c{clip}"), text: format!("clip number {clip}"), speaker: 0, language: None })
+    }
+
+    fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
+        Ok(Box::new(std::io::Cursor::new(&self.0[clip as usize][..])))
+    }
+
+    fn identity(&self, clip: u32) -> Result<u64, ClipFault> {
+        Ok(xxh3_64(&self.0[clip as usize]))
+    }
+
+    fn key(&self) -> String {
+        "in memory".to_owned()
+    }
+}
+
+#[test]
+fn a_source_that_is_no_directory_is_a_corpus_too() {
+    let wav = |n: usize| {
+        let mut bytes = Vec::new();
+        write_wav(&sound(n), 22_050, &mut bytes).expect("memory");
+        bytes
+    };
+    let work = tempfile::tempdir().expect("a folder");
+    let source = Arc::new(InMemory((0..7).map(wav).chain([b"no sound".to_vec()]).collect()));
+    let open = || Corpus::from_source(source.clone(), CorpusSettings::default(), work.path()).expect("a corpus");
+    let corpus = Arc::new(open());
+    assert_eq!((corpus.len(), corpus.rows(), corpus.measured()), (7, 8, 8));
+    assert_eq!(corpus.fault_reports()[0].kind, "not-audio");
+    assert_eq!(open().measured(), 1, "the index is kept, but for the clip that is no audio");
+    let loader = loader(&corpus, CacheMode::Ram, false);
+    let clips: usize = loader.plan(0).iter().map(|planned| loader.load(planned).clips.len()).sum();
+    assert_eq!(clips, 7);
 }

@@ -10,13 +10,13 @@ use tandem_flow::Clock;
 pub struct SharedCores {
     clock: Clock,
     count: f64,
-    /// How long a share holds before it is looked at again.
+    /// How long a share holds before it is computed again.
     slice: Duration,
     at_work: Arc<Mutex<f64>>,
 }
 
 impl SharedCores {
-    /// So many cores; shares are reckoned anew after each `slice`.
+    /// So many cores; shares are computed again after each `slice`.
     pub fn new(clock: &Clock, count: usize, slice: Duration) -> SharedCores {
         SharedCores {
             clock: clock.clone(),
@@ -90,7 +90,7 @@ mod tests {
         std::mem::take(&mut *ends.lock().expect("whole"))
     }
 
-    /// Within the slices after which shares are reckoned anew.
+    /// Within the slices after which shares are computed again.
     fn near(ends: Vec<f64>, wanted: &[f64]) {
         let close = ends.iter().zip(wanted).all(|(end, wanted)| (end - wanted).abs() <= 2.0);
         assert!(close && ends.len() == wanted.len(), "{ends:?} {wanted:?}");

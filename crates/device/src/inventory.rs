@@ -13,7 +13,7 @@ use crate::topology::PciAddress;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// This machine's processor.
+    /// This machine's CPU.
     Cpu,
     /// CUDA.
     Cuda,
@@ -63,15 +63,15 @@ impl fmt::Display for Backend {
 pub enum Kind {
     /// A card of its own.
     Discrete,
-    /// Shares the processor's memory.
+    /// Shares the CPU's memory.
     Integrated,
     /// Handed in by a hypervisor.
     Virtual,
     /// Simulated.
     Simulated,
-    /// A GPU played by the processor: for tests, far slower than the CPU back end.
+    /// A GPU emulated by the CPU: for tests, far slower than the CPU backend.
     Software,
-    /// The processor.
+    /// The CPU.
     Cpu,
 }
 
@@ -126,9 +126,9 @@ impl DeviceInfo {
 pub struct Inventory {
     /// The GPUs, in the order of their indices.
     pub gpus: Vec<DeviceInfo>,
-    /// The processor.
+    /// The CPU.
     pub cpu: DeviceInfo,
-    /// What could not be looked at, and why.
+    /// What could not be read, and why.
     pub notes: Vec<String>,
     /// How each GPU is opened, in the same order; simulated ones are not.
     #[cfg(feature = "open")]
@@ -171,7 +171,7 @@ impl FromStr for Simulation {
 }
 
 impl Inventory {
-    /// Looks at the machine.
+    /// Reads what the machine has.
     pub fn scan() -> Inventory {
         let mut inventory = Inventory::scan_cpu();
         #[cfg(feature = "cuda")]
@@ -183,7 +183,7 @@ impl Inventory {
         inventory
     }
 
-    /// Devices that are not there. The processor is real: it does their work.
+    /// Devices that are not there. The CPU is real: it does their work.
     pub fn simulated(simulation: Simulation) -> Inventory {
         let gpus = (0..simulation.devices).map(|index| DeviceInfo {
             index: Some(index),
@@ -202,7 +202,7 @@ impl Inventory {
         }
     }
 
-    /// Only the processor.
+    /// Only the CPU.
     pub fn scan_cpu() -> Inventory {
         let cpu = DeviceInfo {
             index: None,

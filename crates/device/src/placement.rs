@@ -145,7 +145,7 @@ pub enum Warning {
     ModelLaneSlower,
     /// The model lane has less memory than the data lane.
     ModelLaneSmaller,
-    /// A device is played by the processor.
+    /// A device is emulated by the CPU.
     Software,
 }
 
@@ -489,7 +489,7 @@ mod tests {
         }
     }
 
-    /// SPEC M13: what cannot be is an error; with leave to fall back it is told.
+    /// SPEC M13: what cannot be is an error; with leave to fall back it is reported.
     #[test]
     fn a_fallback_is_told() {
         let impossible = [

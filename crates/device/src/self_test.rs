@@ -62,7 +62,7 @@ pub fn self_test(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether products in half precision are near those in single precision, on a device that says that it has them.
+/// Whether matmuls in half precision are near those in single precision, on a device that says that it has them.
 pub fn half_test(device: &Device) -> Result<(), String> {
     let [a, b] = [(9, [48, 64]), (10, [64, 40])].map(|(seed, shape)| tensor(shape, seed, device));
     let half = a.clone().cast(FloatDType::F16).matmul(b.clone().cast(FloatDType::F16)).cast(FloatDType::F32);

@@ -8,8 +8,8 @@ use crate::knob::Knob;
 use crate::stats::{QueueStats, StageStats};
 use crate::tune::{Decision, MemoryView, Observation, QueueView, StageView, Tuner};
 
-/// How many steps lie between two looks: enough for a mean, few enough to converge within some hundred steps.
-const STEPS_PER_LOOK: u64 = 16;
+/// How many steps lie between two observations: enough for a mean, few enough to converge within some hundred steps.
+const STEPS_PER_OBSERVATION: u64 = 16;
 
 /// Turns the knobs of a running flow. Call [`Autotune::step`] after each step of the sink.
 #[derive(Debug)]
@@ -22,15 +22,15 @@ pub struct Autotune {
     budget: Option<Budget>,
     tuner: Tuner,
     steps: u64,
-    /// The next look only takes the totals: what came before it was made under the old settings (at the start, by
+    /// The next observation only takes the totals: what came before it was made under the old settings (at the start, by
     /// an empty pipeline), and a mixture of both would praise a useless move.
     settling: bool,
-    before: Look,
+    before: Totals,
 }
 
-/// The totals at a look, from which the next one takes the difference.
+/// The totals at an observation, from which the next one takes the difference.
 #[derive(Debug, Default)]
-struct Look {
+struct Totals {
     at: Duration,
     stages: Vec<StageStats>,
     queues: Vec<QueueStats>,
@@ -38,29 +38,29 @@ struct Look {
 
 impl Autotune {
     /// Tunes for the stage `sink`. Knobs are given with the name of their stage or queue.
-    pub fn new(context: &Context, sink: &str) -> Autotune {
+    pub fn new(context: &Context, sink: impl AsRef<str>) -> Autotune {
         Autotune {
             context: context.clone(),
-            sink: sink.to_owned(),
+            sink: sink.as_ref().to_owned(),
             workers: Vec::new(),
             depths: Vec::new(),
             budget: None,
             tuner: Tuner::new(),
             steps: 0,
             settling: true,
-            before: Look::default(),
+            before: Totals::default(),
         }
     }
 
     /// May widen this stage.
-    pub fn workers(mut self, stage: &str, knob: &Knob) -> Autotune {
-        self.workers.push((stage.to_owned(), knob.clone()));
+    pub fn workers(mut self, stage: impl AsRef<str>, knob: &Knob) -> Autotune {
+        self.workers.push((stage.as_ref().to_owned(), knob.clone()));
         self
     }
 
     /// May deepen this queue.
-    pub fn depth(mut self, queue: &str, knob: &Knob) -> Autotune {
-        self.depths.push((queue.to_owned(), knob.clone()));
+    pub fn depth(mut self, queue: impl AsRef<str>, knob: &Knob) -> Autotune {
+        self.depths.push((queue.as_ref().to_owned(), knob.clone()));
         self
     }
 
@@ -70,18 +70,18 @@ impl Autotune {
         self
     }
 
-    /// To be called after each step; looks every sixteen. What is decided is done, noted in the trace, and returned.
+    /// To be called after each step; observes every sixteen. What is decided is done, noted in the trace, and returned.
     ///
     /// # Panics
     ///
     /// If no stage of the context has the sink's name.
     pub fn step(&mut self) -> Option<Decision> {
         self.steps += 1;
-        if !self.steps.is_multiple_of(STEPS_PER_LOOK) {
+        if !self.steps.is_multiple_of(STEPS_PER_OBSERVATION) {
             return None;
         }
         assert!(self.context.stage(&self.sink).is_some(), "no stage is called `{}`", self.sink);
-        let now = Look { at: self.context.clock.now(), stages: self.context.stages(), queues: self.context.queues() };
+        let now = Totals { at: self.context.clock.now(), stages: self.context.stages(), queues: self.context.queues() };
         let seen = self.observe(&now);
         self.before = now;
         if std::mem::take(&mut self.settling) {
@@ -99,9 +99,9 @@ impl Autotune {
         Some(decision)
     }
 
-    fn observe(&self, now: &Look) -> Observation {
+    fn observe(&self, now: &Totals) -> Observation {
         let delta = |name: &str, value: fn(&StageStats) -> f64| {
-            let of = |look: &Look| look.stages.iter().find(|stage| stage.name == name).map_or(0.0, value);
+            let of = |totals: &Totals| totals.stages.iter().find(|stage| stage.name == name).map_or(0.0, value);
             of(now) - of(&self.before)
         };
         let (waited, worked) = (delta(&self.sink, |s| s.wait_in.total), delta(&self.sink, |s| s.busy.total));
@@ -129,7 +129,7 @@ impl Autotune {
             })
         });
         Observation {
-            step_ms: 1e3 * trimmed_mean(&self.context.recent(&self.sink), STEPS_PER_LOOK as usize),
+            step_ms: 1e3 * trimmed_mean(&self.context.recent(&self.sink), STEPS_PER_OBSERVATION as usize),
             starved: if waited + worked > 0.0 { waited / (waited + worked) } else { 0.0 },
             stages: stages.collect(),
             queues: queues.collect(),

@@ -68,9 +68,9 @@ struct State {
 
 impl Budget {
     /// A budget of `limit_bytes`.
-    pub fn new(name: &str, limit_bytes: usize, oversize: Oversize) -> Budget {
+    pub fn new(name: impl AsRef<str>, limit_bytes: usize, oversize: Oversize) -> Budget {
         let state = Mutex::new(State { limit: limit_bytes, used: 0, high_water: 0, waiters: WaitSet::default() });
-        Budget(Arc::new(Inner { name: name.into(), oversize, state }))
+        Budget(Arc::new(Inner { name: name.as_ref().into(), oversize, state }))
     }
 
     /// Its name.

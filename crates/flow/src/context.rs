@@ -60,12 +60,14 @@ impl Context {
     }
 
     /// The record of one stage; `None` if no flow on this context has one of that name.
-    pub fn stage(&self, name: &str) -> Option<StageStats> {
+    pub fn stage(&self, name: impl AsRef<str>) -> Option<StageStats> {
+        let name = name.as_ref();
         lock(&self.records.stages).iter().find(|meter| &*meter.name == name).map(|meter| meter.stats())
     }
 
     /// The seconds that the last batches (at most a hundred) took in one stage, oldest first; empty without such a stage.
-    pub fn recent(&self, name: &str) -> Vec<f64> {
+    pub fn recent(&self, name: impl AsRef<str>) -> Vec<f64> {
+        let name = name.as_ref();
         lock(&self.records.stages).iter().find(|meter| &*meter.name == name).map_or(Vec::new(), |meter| meter.recent())
     }
 

@@ -116,7 +116,7 @@ impl Error {
         Error(Box::new(ErrorDetails { stage: stage.clone(), cursor: Some(cursor), sample, path, kind }))
     }
 
-    /// Whether the flow can go on after it (only a stage's ordinary fault is of that kind).
+    /// Whether the flow can continue after it (only a stage's ordinary fault is of that kind).
     pub fn is_skippable(&self) -> bool {
         matches!(self.kind, ErrorKind::Failed(_))
     }

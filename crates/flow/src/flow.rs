@@ -31,7 +31,7 @@ pub(crate) trait Pull<T>: Send {
 
 /// An ordered, fallible iterator of batches. Dropping it closes its queues and joins its threads.
 ///
-/// After a fault of one batch it goes on, unless its consumer stops; after any other [`Error`] it gives `None`.
+/// After a fault of one batch it continues, unless its consumer stops; after any other [`Error`] it gives `None`.
 #[must_use = "it is an iterator: nothing reaches its end unless somebody pulls"]
 pub struct Flow<T> {
     context: Context,
@@ -46,7 +46,7 @@ impl<T: Send + 'static> Flow<T> {
     /// cursor *c* gives exactly what another one gives from *c* on. An epoch without any batch is a fatal error.
     pub fn source<I>(
         context: &Context,
-        name: &str,
+        name: impl AsRef<str>,
         start: Cursor,
         epochs: u64,
         mut plan: impl FnMut(u64) -> I + Send + 'static,
@@ -56,40 +56,40 @@ impl<T: Send + 'static> Flow<T> {
         I::IntoIter: Send + 'static,
     {
         let plan = move |epoch| Box::new(plan(epoch).into_iter()) as Box<dyn Iterator<Item = T> + Send>;
-        let source = Source { name: name.into(), plan, epochs, at: start, skip: start.batch, current: None };
+        let source = Source { name: name.as_ref().into(), plan, epochs, at: start, skip: start.batch, current: None };
         Flow { context: context.clone(), chain: Box::new(source), ended: false }
     }
 
     /// Does `work` on each batch, on the thread that pulls. A fault or a panic of it arrives in the place of the batch.
     pub fn stage<U: Send + 'static>(
         self,
-        name: &str,
+        name: impl AsRef<str>,
         work: impl FnMut(T) -> Result<U, Fault> + Send + 'static,
     ) -> Flow<U> {
-        let meter = self.context.add_stage(name);
-        self.with(|upstream, context| Stage { upstream, work, timer: StageTimer::new(context, meter) })
+        let meter = self.context.add_stage(name.as_ref());
+        self.with(|upstream, context| SerialStage { upstream, work, timer: StageTimer::new(context, meter) })
     }
 
     /// Does `work` on up to `workers` batches at once (zero: on the thread that pulls). The order stays.
     pub fn par_stage<U: Send + 'static>(
         self,
-        name: &str,
+        name: impl AsRef<str>,
         workers: &Knob,
         work: impl Fn(T) -> Result<U, Fault> + Send + Sync + 'static,
     ) -> Flow<U> {
         let workers = workers.clone();
-        let name = name.to_owned();
+        let name = name.as_ref().to_owned();
         self.with(|upstream, context| ParStage::new(upstream, context, &name, workers, work))
     }
 
     /// Keeps up to `limits` batches ready, made by a thread of its own that starts now.
-    /// A depth of zero adds neither queue nor thread: the part before then works in line.
-    pub fn prefetch(self, name: &str, limits: impl Into<QueueLimits>) -> Flow<T> {
+    /// A depth of zero adds neither queue nor thread: the part before then is synchronous with the part after it.
+    pub fn prefetch(self, name: impl AsRef<str>, limits: impl Into<QueueLimits>) -> Flow<T> {
         let limits = limits.into();
         if limits.items.get() == 0 {
             return self;
         }
-        let name = name.to_owned();
+        let name = name.as_ref().to_owned();
         self.with(|upstream, context| Prefetch::new(upstream, context, &name, limits))
     }
 
@@ -160,7 +160,7 @@ impl<T: Send + 'static> Iterator for Flow<T> {
                     return Some(Err(self.context.stalled(timeout)));
                 }
             }
-            // Looked at again because a stage may have parked, and so used up the wake-up that a stop sent.
+            // Checked again because a stage may have parked, and so used up the wake-up that a stop sent.
             if self.context.stop.reason().is_none() {
                 clock.park(deadline);
             }
@@ -205,7 +205,7 @@ where
                 return Ok(Some((value, cursor)));
             }
             if self.at.batch == 0 {
-                // Going on to the next epoch could go on forever.
+                // Continuing with the next epoch might never end.
                 return Err(Fault::new("the plan has no batch for this epoch").fatal());
             }
             self.current = None;
@@ -294,13 +294,13 @@ pub(crate) fn run<T, U>(
     })
 }
 
-struct Stage<T, F> {
+struct SerialStage<T, F> {
     upstream: Box<dyn Pull<T>>,
     work: F,
     timer: StageTimer,
 }
 
-impl<T: Send, U, F: FnMut(T) -> Result<U, Fault> + Send> Pull<U> for Stage<T, F> {
+impl<T: Send, U, F: FnMut(T) -> Result<U, Fault> + Send> Pull<U> for SerialStage<T, F> {
     fn poll(&mut self, waker: &Waker) -> Poll<Option<Item<U>>> {
         self.timer.asked();
         let item = ready!(self.upstream.poll(waker));

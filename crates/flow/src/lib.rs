@@ -7,6 +7,7 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
+//! | `stage.rs` | [`Stage`], [`Place`], [`Lane`]: the names of Tandem's own pipeline, each written once |
 //! | `flow.rs` | [`Flow`]: the source, the adapters, the one place where a consumer waits |
 //! | `pool.rs` | the workers behind [`Flow::par_stage`], which keep the order |
 //! | `prefetch.rs` | the thread and queue behind [`Flow::prefetch`] |
@@ -58,6 +59,7 @@ mod pool;
 mod prefetch;
 mod queue;
 mod random;
+mod stage;
 mod stats;
 mod stop;
 mod sync;
@@ -76,7 +78,8 @@ pub use flow::Flow;
 pub use knob::Knob;
 pub use queue::{Closed, Queue, QueueLimits};
 pub use random::Random;
+pub use stage::{Lane, Place, Stage};
 pub use stats::{QueueStats, StageStats, Summary};
 pub use stop::Stop;
-pub use trace::{Event, Span, Trace};
+pub use trace::{Span, Trace, TraceEvent};
 pub use tune::Decision;

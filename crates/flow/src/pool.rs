@@ -189,7 +189,7 @@ impl<T: Send + 'static, U: Send + 'static> Pull<U> for ParStage<T, U> {
         }
         if width > 0 {
             self.fill(width, waker);
-        } // else what is in hand is finished first, then the work is done in line
+        } // else what is in hand is finished first, then the work is done synchronously
         let item = ready!(self.head_of_line(waker));
         self.timer.served();
         self.hungry = None; // what passes until the next question is not a wait for input

@@ -46,7 +46,7 @@ impl<T: Send + 'static> Prefetch<T> {
                 let polled = catch_unwind(AssertUnwindSafe(|| upstream.poll(&waker)));
                 let item = match polled {
                     Ok(Poll::Ready(item)) => item,
-                    // Looked at again because a stage may have parked, and so used up the wake-up that closing sent.
+                    // Checked again because a stage may have parked, and so used up the wake-up that closing sent.
                     Ok(Poll::Pending) if filled.is_closed() => break,
                     Ok(Poll::Pending) => {
                         clock.park(None);

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::knob::Knob;
 use crate::stats::{QueueMeter, QueueStats};
 use crate::sync::{Mutex, lock};
-use crate::trace::{Event, Trace};
+use crate::trace::{Trace, TraceEvent};
 use crate::wait::{WaitSet, Waker};
 
 /// How much a queue may hold.
@@ -189,7 +189,7 @@ impl<T> Queue<T> {
 
     fn record_fill(&self, state: &State<T>, at: std::time::Duration) {
         let (items, bytes) = (state.items.len(), state.bytes);
-        self.0.trace.event(|| Event::Fill { queue: self.0.meter.name.clone(), at, items, bytes });
+        self.0.trace.event(|| TraceEvent::Fill { queue: self.0.meter.name.clone(), at, items, bytes });
     }
 }
 

@@ -172,7 +172,7 @@ impl Meter {
         waited: Duration,
         work: impl FnOnce() -> Result<R, crate::Error>,
     ) -> (Result<R, crate::Error>, Duration) {
-        let processor = self.trace.processor_time();
+        let cpu = self.trace.cpu_time();
         let start = self.clock.now();
         lock(&self.state).at_work.push((start, cursor));
         let result = work();
@@ -191,10 +191,10 @@ impl Meter {
                 Err(_) => state.errors += 1,
             }
         }
-        let processor = processor.zip(self.trace.processor_time()).map(|(before, after)| after.saturating_sub(before));
+        let cpu = cpu.zip(self.trace.cpu_time()).map(|(before, after)| after.saturating_sub(before));
         self.trace.span(|| {
             let (stage, thread) = (self.name.clone(), thread_label());
-            Span { stage, thread, cursor, start, end, waited, processor }
+            Span { stage, thread, cursor, start, end, waited, cpu }
         });
         (result, end)
     }
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn totals_are_of_all_and_the_rest_of_the_last_hundred() {
         let mut series = Series::default();
-        series.add(60.0); // a slow first step must not colour the figures for ever
+        series.add(60.0); // a slow first step must not color the figures for ever
         for n in 1..=100 {
             series.add(f64::from(n));
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::envelope::Cursor;
+use crate::stage::Stage;
 use crate::sync::{Mutex, lock};
 
 /// One piece of work, measured by the stage that did it.
@@ -23,13 +24,20 @@ pub struct Span {
     pub end: Duration,
     /// How long the stage had waited for the batch; zero in a pool, whose workers wait for each other's.
     pub waited: Duration,
-    /// Processor time of the whole program meanwhile, where the trace measures it.
-    pub processor: Option<Duration>,
+    /// CPU time of the whole program meanwhile, where the trace measures it.
+    pub cpu: Option<Duration>,
+}
+
+impl Span {
+    /// Whether it is work of this stage.
+    pub fn is(&self, stage: Stage) -> bool {
+        *self.stage == stage
+    }
 }
 
 /// Something else worth seeing on the time line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TraceEvent {
     /// How full a queue was after a change.
     Fill {
         /// The queue.
@@ -59,7 +67,7 @@ pub struct Trace(Option<Arc<Buffer>>);
 struct Buffer {
     limit: usize,
     window: AtomicUsize,
-    processor: Option<fn() -> Duration>,
+    cpu: Option<fn() -> Duration>,
     records: Mutex<Records>,
 }
 
@@ -68,7 +76,7 @@ struct Records {
     spans: Vec<Span>,
     /// The last ones, whatever the limit.
     recent: VecDeque<Span>,
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     dropped: u64,
 }
 
@@ -83,12 +91,12 @@ impl Trace {
         Trace::new(limit, 0, None)
     }
 
-    /// The same, and every span also says what this clock of processor time did meanwhile.
-    pub fn with_processor_time(limit: usize, clock: fn() -> Duration) -> Trace {
+    /// The same, and every span also says what this clock of CPU time did meanwhile.
+    pub fn with_cpu_time(limit: usize, clock: fn() -> Duration) -> Trace {
         Trace::new(limit, 0, Some(clock))
     }
 
-    /// Keeps the last `window` spans too, however long the run is: for looking while it goes on.
+    /// Keeps the last `window` spans too, however long the run is: for snapshots while it runs.
     pub fn keep_recent(&mut self, window: usize) {
         match &self.0 {
             Some(buffer) => buffer.window.store(window, Relaxed),
@@ -96,8 +104,8 @@ impl Trace {
         }
     }
 
-    fn new(limit: usize, window: usize, processor: Option<fn() -> Duration>) -> Trace {
-        Trace(Some(Arc::new(Buffer { limit, window: window.into(), processor, records: Mutex::default() })))
+    fn new(limit: usize, window: usize, cpu: Option<fn() -> Duration>) -> Trace {
+        Trace(Some(Arc::new(Buffer { limit, window: window.into(), cpu, records: Mutex::default() })))
     }
 
     /// All spans so far, in the order in which they ended.
@@ -111,11 +119,11 @@ impl Trace {
     }
 
     /// All events so far.
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<TraceEvent> {
         self.0.as_ref().map(|buffer| lock(&buffer.records).events.clone()).unwrap_or_default()
     }
 
-    /// How many records were left out because of the limit.
+    /// How many records were dropped because of the limit.
     pub fn dropped(&self) -> u64 {
         self.0.as_ref().map_or(0, |buffer| lock(&buffer.records).dropped)
     }
@@ -124,7 +132,7 @@ impl Trace {
     pub fn note(&self, at: Duration, text: String) {
         // Few and telling: the limit, which is there for spans and fills, does not apply.
         if let Some(buffer) = &self.0 {
-            lock(&buffer.records).events.push(Event::Note { at, text });
+            lock(&buffer.records).events.push(TraceEvent::Note { at, text });
         }
     }
 
@@ -143,12 +151,12 @@ impl Trace {
         }
     }
 
-    /// The clock of processor time, now.
-    pub(crate) fn processor_time(&self) -> Option<Duration> {
-        self.0.as_ref().and_then(|buffer| buffer.processor).map(|clock| clock())
+    /// The clock of CPU time, now.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        self.0.as_ref().and_then(|buffer| buffer.cpu).map(|clock| clock())
     }
 
-    pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn event(&self, event: impl FnOnce() -> TraceEvent) {
         if let Some(buffer) = &self.0 {
             let mut records = lock(&buffer.records);
             if records.events.len() < buffer.limit { records.events.push(event()) } else { records.dropped += 1 }

@@ -2,7 +2,7 @@
 //!
 //! Two rules, after the one that keeps memory in bounds: widen the slowest stage until it is faster than the step
 //! of the sink; deepen a queue only when it was seen full and later empty, which is what jitter does. A wider stage is
-//! checked at the next look: if it is not faster, the move is taken back and not tried again.
+//! checked at the next observation: if it is not faster, the move is taken back and not tried again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ const WORTHWHILE: f64 = 0.05;
 /// A stage should be faster than the sink by this much, so that jitter does not starve it.
 const MARGIN: f64 = 0.9;
 
-/// What was seen since the last look.
+/// What was seen since the last observation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Observation {
     /// Trimmed mean of the sink's work per batch, in ms.
@@ -112,7 +112,7 @@ impl fmt::Display for Decision {
 /// Remembers what was tried.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tuner {
-    /// The widening that is to be judged at the next look.
+    /// The widening that is to be judged at the next observation.
     trial: Option<Trial>,
     /// Stages that more width does not help, with the reason.
     exhausted: BTreeMap<String, String>,
@@ -134,7 +134,7 @@ impl Tuner {
         Tuner::default()
     }
 
-    /// One look: at most one move. `None` when it rests for the same reason as before.
+    /// One observation: at most one move. `None` when it rests for the same reason as before.
     pub(crate) fn decide(&mut self, seen: &Observation) -> Option<Decision> {
         let decision = self.choose(seen);
         if decision.is_move() {

@@ -1,7 +1,7 @@
 //! How a thread waits: it registers its [`Waker`] wherever something may happen, then parks.
 //!
-//! Invariant: a waker is registered under the lock of the state it waits for, so a change between the look
-//! and the park leaves a permit and the park returns at once. A wake-up may be spurious; whoever parks looks again.
+//! Invariant: a waker is registered under the lock of the state it waits for, so a change between the check
+//! and the park leaves a permit and the park returns at once. A wake-up may be spurious; whoever parks checks again.
 
 use crate::sync::thread;
 use crate::virtual_time::Seat;

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use tandem_flow::Random;
-use tandem_model::{Device, HostInputs, Losses, ModelConfig, Size, SpeakSettings, Totals, Voice, weights};
+use tandem_model::{Device, HostInputs, InputShape, Losses, ModelConfig, Size, Totals, Voice, weights};
 
 fn main() {
     let (vocabulary, n_mels) = (40, 80);
     let config = ModelConfig::new(Size::Smoke, vocabulary, n_mels, false);
+    let shape = InputShape::new(&config);
     let device = Device::flex();
     let voice = Voice::new(&config, 1, &device);
     let mut parts: BTreeMap<String, usize> = BTreeMap::new();
@@ -29,12 +30,24 @@ fn main() {
         ids[row * tokens..][..id_lengths[row]].fill_with(|| 1 + random.below(vocabulary - 1) as i32);
         random.fill_normal(&mut mel[row * frames * n_mels..][..mel_lengths[row] * n_mels]);
     }
-    let (noise, times, seeds, reference) = (mel.clone(), vec![0.3, 0.7], vec![1, 2], None);
-    let inputs =
-        HostInputs { rows, tokens, frames, n_mels, ids, id_lengths, mel, mel_lengths, noise, times, seeds, reference };
-    println!("a batch of {} bytes on the device", inputs.device_bytes());
-    let inputs = inputs.upload(&device);
-    println!("text {:?}, sound {:?}, noise {:?}", inputs.text.ids.dims(), inputs.sound.mel.dims(), inputs.noise.dims());
+    let (noise, timesteps, seeds, reference) = (mel.clone(), vec![0.3, 0.7], vec![1, 2], None);
+    let inputs = HostInputs {
+        rows,
+        tokens,
+        frames,
+        n_mels,
+        ids,
+        id_lengths,
+        mel,
+        mel_lengths,
+        noise,
+        timesteps,
+        seeds,
+        reference,
+    };
+    println!("a batch of {} bytes on the device", inputs.device_bytes(&shape));
+    let inputs = inputs.upload(&shape, &device);
+    println!("text {:?}, mel {:?}, noise {:?}", inputs.text.ids.dims(), inputs.mel.values.dims(), inputs.noise.dims());
 
     let (losses, durations) = voice.losses(&inputs, totals, 1.0, false);
     let values = losses.values().into_data().try_into_vec::<f32>().expect("losses are single precision");
@@ -42,6 +55,8 @@ fn main() {
         println!("loss {name}: {value:.3}");
     }
     println!("frames of each token: {durations:?}");
-    let spoken = voice.speak(&inputs.text, None, None, SpeakSettings { steps: 4, ..SpeakSettings::default() });
-    println!("says [{rows}, {}, {n_mels}], durations {:?}", spoken.frames, spoken.durations);
+    let encoded = voice.encode(&inputs.text, None);
+    let on = voice.expand(&encoded, &durations, frames);
+    let x1 = voice.denoise(inputs.noise.clone(), 0.0, &on);
+    println!("denoises {:?} to {:?}", inputs.noise.dims(), x1.dims());
 }

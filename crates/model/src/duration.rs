@@ -1,28 +1,28 @@
-//! How long each token is, from the features of the text.
+//! The duration predictor: how many frames each token lasts.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::config::ModelConfig;
-use crate::inputs::{TextInputs, dropout};
+use crate::inputs::TextInputs;
 use crate::kernels::gelu;
 use crate::nn::{Conv1d, Init, LayerNorm, Linear};
 
-/// Share of what is dropped while learning.
-const DROPPED: f32 = 0.3;
+/// Most tokens last a handful of frames: the bias that predictions start from, as a logarithm.
+const FIRST_GUESS: f64 = 1.6;
 
-/// Predicts the logarithm of each token's number of frames.
+/// Two convs over the text features; predicts the logarithm of each token's number of frames.
 #[derive(Module, Debug)]
 pub struct DurationPredictor {
-    /// The voice, added to every token.
-    pub style: Linear,
-    /// Features to channels.
+    /// Projection of the speaker embedding, added to every token.
+    pub speaker: Linear,
+    /// Conv 1.
     pub first: Conv1d,
-    /// After the first convolution.
+    /// Norm after conv 1.
     pub first_norm: LayerNorm,
-    /// Channels to channels.
+    /// Conv 2.
     pub second: Conv1d,
-    /// After the second convolution.
+    /// Norm after conv 2.
     pub second_norm: LayerNorm,
     /// To one value.
     pub output: Linear,
@@ -32,7 +32,7 @@ impl DurationPredictor {
     pub(crate) fn new(init: Init<'_>, config: &ModelConfig) -> DurationPredictor {
         let width = config.duration_width;
         DurationPredictor {
-            style: Linear::new(init.at("style"), config.speaker.width, config.text.width),
+            speaker: Linear::new(init.at("speaker"), config.speaker.width, config.text.width),
             first: Conv1d::new(init.at("first"), config.text.width, width, 3),
             first_norm: LayerNorm::new(init.at("first_norm"), width),
             second: Conv1d::new(init.at("second"), width, width, 3),
@@ -41,31 +41,24 @@ impl DurationPredictor {
         }
     }
 
-    /// `[rows, tokens, 1]`. With `seeds`, of each row, it learns: a part of what it sees is dropped, or it would know
-    /// by heart how long the sounds of each clip are.
+    /// Log durations, `[rows, tokens, 1]`. While training, `dropout` masks both convs' inputs: without it the predictor
+    /// memorizes the durations of each training clip.
     pub(crate) fn forward(
         &self,
         features: Tensor<3>,
-        style: Tensor<2>,
+        speaker: Tensor<2>,
         text: &TextInputs,
-        seeds: Option<&[u64]>,
+        dropout: Option<&[Tensor<3>; 2]>,
     ) -> Tensor<3> {
         let mask = text.mask.clone();
-        let drop = |x: Tensor<3>, place: u64| -> Tensor<3> {
-            let [_, time, channels] = x.dims();
-            match seeds {
-                Some(seeds) => {
-                    let kept = dropout(seeds, place, &text.lengths, [time, channels], DROPPED, &x.device());
-                    x * kept
-                }
-                None => x,
-            }
+        let drop = |x: Tensor<3>, place: usize| match dropout {
+            Some(masks) => x * masks[place].clone(),
+            None => x,
         };
-        let style = self.style.forward(style).unsqueeze_dim::<3>(1);
-        let x = drop((features + style) * mask.clone(), 0);
+        let speaker = self.speaker.forward(speaker).unsqueeze_dim::<3>(1);
+        let x = drop((features + speaker) * mask.clone(), 0);
         let x = drop(self.first_norm.forward(gelu(self.first.forward(x))) * mask.clone(), 1);
         let x = self.second_norm.forward(gelu(self.second.forward(x))) * mask.clone();
-        // Most characters last a handful of frames: start there.
-        (self.output.forward(x) + 1.6) * mask
+        (self.output.forward(x) + FIRST_GUESS) * mask
     }
 }

@@ -1,10 +1,54 @@
-//! A batch as the model wants it: made on the host, then put on the model's device.
+//! A batch as the model takes it: built on the host, uploaded by the transfer stage. Everything that does not depend on
+//! the weights comes with the batch (masks, attention bias, RoPE tables, dropout masks, timestep features), so that a
+//! step uploads only what it finds itself: the alignment and its durations.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tandem_flow::Random;
 
-/// A number that no softmax lets through, yet far from overflow.
-const NEVER: f32 = -1e9;
+use crate::config::ModelConfig;
+use crate::nn::Rope;
+
+/// Attention bias of a key that must not be attended to: no softmax lets it through, yet it is far from overflow.
+const MASKED: f32 = -1e9;
+/// Sinusoidal features of a timestep.
+pub(crate) const TIMESTEP_FEATURES: usize = 64;
+/// Dropout of the duration predictor.
+const DURATION_DROPOUT: f32 = 0.3;
+/// Dropout of the text encoder.
+const TEXT_DROPOUT: f32 = 0.1;
+
+/// What of a model's configuration decides the tensors of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputShape {
+    /// Mel frames per decoder position.
+    pub group: usize,
+    /// Speaker latents before the text.
+    pub latents: usize,
+    /// Channels of an attention head of the text encoder.
+    pub head_width: usize,
+    /// Channels of the text encoder.
+    pub text_width: usize,
+    /// Dropout masks of the text encoder: the embedding's, one for each conv, two for each block.
+    pub text_dropouts: usize,
+    /// Channels of the duration predictor.
+    pub duration_width: usize,
+}
+
+impl InputShape {
+    /// Of a model.
+    pub fn new(config: &ModelConfig) -> InputShape {
+        InputShape {
+            group: config.decoder.group,
+            latents: if config.reference { config.speaker.latents } else { 1 },
+            head_width: config.text.width / config.text.heads,
+            text_width: config.text.width,
+            text_dropouts: 1 + config.text.convolutions + 2 * config.text.blocks,
+            duration_width: config.duration_width,
+        }
+    }
+}
 
 /// A batch on the host. Rows are `[time, channels]`; what is beyond a row's length is 0.
 #[derive(Clone, Debug, Default)]
@@ -15,21 +59,21 @@ pub struct HostInputs {
     pub tokens: usize,
     /// Frames of each row, padding included; a multiple of the decoder's group.
     pub frames: usize,
-    /// Values of each frame.
+    /// Mel bands.
     pub n_mels: usize,
     /// Token ids, `rows * tokens`.
     pub ids: Vec<i32>,
     /// True numbers of tokens.
     pub id_lengths: Vec<usize>,
-    /// Normalised log-mel, `rows * frames * n_mels`.
+    /// Normalized log-mel, `rows * frames * n_mels`.
     pub mel: Vec<f32>,
     /// True numbers of frames.
     pub mel_lengths: Vec<usize>,
-    /// What the flow starts from, `rows * frames * n_mels`.
+    /// The noise `x0`, `rows * frames * n_mels`.
     pub noise: Vec<f32>,
-    /// The moment of the flow that each row is trained on, 0 to 1.
-    pub times: Vec<f32>,
-    /// What else is random about each row.
+    /// The timestep `t` of each row, 0 (noise) to 1 (mel).
+    pub timesteps: Vec<f32>,
+    /// Seeds of each row's dropout.
     pub seeds: Vec<u64>,
     /// Another crop of the same speaker, for each row.
     pub reference: Option<HostReference>,
@@ -40,7 +84,7 @@ pub struct HostInputs {
 pub struct HostReference {
     /// Frames of each row, padding included.
     pub frames: usize,
-    /// Normalised log-mel, `rows * frames * n_mels`.
+    /// Normalized log-mel, `rows * frames * n_mels`.
     pub mel: Vec<f32>,
     /// True numbers of frames.
     pub lengths: Vec<usize>,
@@ -49,18 +93,30 @@ pub struct HostReference {
 /// A batch on the model's device.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    /// The text.
+    /// The texts.
     pub text: TextInputs,
-    /// The sound.
-    pub sound: SoundInputs,
-    /// `[rows, frames, n_mels]`.
+    /// The mels.
+    pub mel: MelInputs,
+    /// The noise `x0`, `[rows, frames, n_mels]`.
     pub noise: Tensor<3>,
-    /// `[rows, 1]`.
-    pub times: Tensor<2>,
-    /// What else is random about each row.
-    pub seeds: Vec<u64>,
+    /// The timesteps, `[rows, 1]`.
+    pub timesteps: Tensor<2>,
+    /// Their sinusoidal features, `[rows, 64]`.
+    pub timestep_features: Tensor<2>,
+    /// Dropout masks, for training.
+    pub dropout: Dropout,
     /// Another crop of the same speaker.
     pub reference: Option<ReferenceInputs>,
+}
+
+/// Dropout masks, `[rows, tokens, channels]` each, drawn on the host by clip: the same on every device and however a batch
+/// is split.
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    /// Of the text encoder: the embedding's, each conv's, each block's attention and MLP.
+    pub text: Vec<Tensor<3>>,
+    /// Of the duration predictor's two inputs.
+    pub duration: [Tensor<3>; 2],
 }
 
 /// Texts on the device.
@@ -72,17 +128,23 @@ pub struct TextInputs {
     pub lengths: Vec<usize>,
     /// 1 where there is a token, `[rows, tokens, 1]`.
     pub mask: Tensor<3>,
+    /// Keys that may be attended to: the speaker's latents and the row's tokens, `[rows, 1, 1, latents + tokens]`.
+    pub attention_bias: Tensor<4>,
+    /// Rotary positions of the tokens.
+    pub rope: Rope,
 }
 
-/// Sound on the device.
+/// Mels on the device.
 #[derive(Clone, Debug)]
-pub struct SoundInputs {
-    /// `[rows, frames, n_mels]`.
-    pub mel: Tensor<3>,
+pub struct MelInputs {
+    /// Normalized log-mel, `[rows, frames, n_mels]`.
+    pub values: Tensor<3>,
     /// True lengths.
     pub lengths: Vec<usize>,
     /// 1 where there is a frame, `[rows, frames, 1]`.
     pub mask: Tensor<3>,
+    /// 1 where there is a decoder position, `[rows, frames / group, 1]`.
+    pub position_mask: Tensor<3>,
 }
 
 /// Reference audio on the device.
@@ -92,23 +154,43 @@ pub struct ReferenceInputs {
     pub mel: Tensor<3>,
     /// True lengths.
     pub lengths: Vec<usize>,
+    /// 1 where there is a frame after the first stride-2 conv, `[rows, frames / 2, 1]`.
+    pub half_mask: Tensor<3>,
+    /// Keys that may be attended to after both convs, `[rows, 1, 1, latents + frames / 4]`.
+    pub attention_bias: Tensor<4>,
 }
 
-/// Bytes that a batch of this shape takes on a device: mel, noise, their mask; the reference; ids with their mask.
-pub fn batch_bytes(rows: usize, frames: usize, reference_frames: usize, tokens: usize, n_mels: usize) -> usize {
-    4 * rows * ((2 * frames + reference_frames) * n_mels + frames + 2 * tokens + 1)
+/// Bytes that a batch of this shape takes on a device: mel, noise and masks; the reference; ids with mask, bias and dropout.
+pub fn batch_bytes(
+    rows: usize,
+    frames: usize,
+    reference_frames: usize,
+    tokens: usize,
+    n_mels: usize,
+    shape: &InputShape,
+) -> usize {
+    let mel = 2 * frames * n_mels + frames + frames.div_ceil(shape.group);
+    let reference = if reference_frames == 0 {
+        0
+    } else {
+        reference_frames * n_mels + reference_frames.div_ceil(2) + shape.latents + reference_frames.div_ceil(4)
+    };
+    let dropout = (shape.text_dropouts + 1) * shape.text_width + shape.duration_width;
+    let text = tokens * (3 + dropout) + shape.latents;
+    let rope = 2 * (shape.latents + tokens) * shape.head_width;
+    4 * (rows * (mel + reference + text + 1 + TIMESTEP_FEATURES) + rope)
 }
 
-/// Sound that was made on another device: normalised log-mel, `[rows, frames, n_mels]` each.
+/// Mels that were computed on another device: normalized log-mel, `[rows, frames, n_mels]` each.
 #[derive(Clone, Debug)]
-pub struct DeviceSound {
+pub struct DeviceMel {
     /// Of the clips.
     pub mel: Tensor<3>,
     /// Of the references, if there are any.
     pub reference: Option<Tensor<3>>,
 }
 
-impl DeviceSound {
+impl DeviceMel {
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         let size = |tensor: &Tensor<3>| 4 * tensor.dims().iter().product::<usize>();
@@ -118,39 +200,56 @@ impl DeviceSound {
 
 impl HostInputs {
     /// Bytes that the batch takes on a device.
-    pub fn device_bytes(&self) -> usize {
+    pub fn device_bytes(&self, shape: &InputShape) -> usize {
         let reference = self.reference.as_ref().map_or(0, |reference| reference.frames);
-        batch_bytes(self.rows, self.frames, reference, self.tokens, self.n_mels)
+        batch_bytes(self.rows, self.frames, reference, self.tokens, self.n_mels, shape)
     }
 
-    /// Puts the batch on a device.
-    pub fn upload(self, device: &Device) -> Inputs {
-        self.upload_with(None, device)
+    /// Uploads the batch to a device.
+    pub fn upload(self, shape: &InputShape, device: &Device) -> Inputs {
+        self.upload_with(None, shape, device)
     }
 
-    /// Puts the batch on a device, with sound that was made on another one if there is any.
-    pub fn upload_with(self, made: Option<DeviceSound>, device: &Device) -> Inputs {
-        let sound = [self.rows, self.frames, self.n_mels];
-        let (mel, made_reference) = match made {
-            Some(made) => (bring(made.mel, device), made.reference.map(|reference| bring(reference, device))),
-            None => (Tensor::from_data(TensorData::new(self.mel, sound), device), None),
+    /// Uploads the batch to a device, with mels that were computed on another one if there are any.
+    pub fn upload_with(self, computed: Option<DeviceMel>, shape: &InputShape, device: &Device) -> Inputs {
+        let mel_shape = [self.rows, self.frames, self.n_mels];
+        let (mel, computed_reference) = match computed {
+            Some(computed) => {
+                (bring(computed.mel, device), computed.reference.map(|reference| bring(reference, device)))
+            }
+            None => (to_device(self.mel, mel_shape, device), None),
+        };
+        let positions: Vec<usize> = self.mel_lengths.iter().map(|length| length.div_ceil(shape.group)).collect();
+        let drop = |place: usize, channels: usize, share: f32| {
+            dropout(&self.seeds, place as u64, &self.id_lengths, [self.tokens, channels], share, device)
+        };
+        let dropout = Dropout {
+            duration: [drop(0, shape.text_width, DURATION_DROPOUT), drop(1, shape.duration_width, DURATION_DROPOUT)],
+            text: (0..shape.text_dropouts).map(|n| drop(2 + n, shape.text_width, TEXT_DROPOUT)).collect(),
         };
         Inputs {
-            text: TextInputs::new(self.ids, self.id_lengths, self.rows, self.tokens, device),
-            sound: SoundInputs { mask: mask(&self.mel_lengths, self.frames, device), mel, lengths: self.mel_lengths },
-            noise: Tensor::from_data(TensorData::new(self.noise, sound), device),
-            times: Tensor::from_data(TensorData::new(self.times, [self.rows, 1]), device),
-            seeds: self.seeds,
-            reference: self.reference.map(|reference| match made_reference {
-                Some(mel) => ReferenceInputs { mel, lengths: reference.lengths },
-                None => reference.upload(self.rows, self.n_mels, device),
+            text: TextInputs::new(self.ids, self.id_lengths, self.rows, self.tokens, shape, device),
+            mel: MelInputs {
+                mask: mask(&self.mel_lengths, self.frames, device),
+                position_mask: mask(&positions, self.frames / shape.group, device),
+                values: mel,
+                lengths: self.mel_lengths,
+            },
+            noise: to_device(self.noise, mel_shape, device),
+            timestep_features: timestep_features(&self.timesteps, device),
+            timesteps: to_device(self.timesteps, [self.rows, 1], device),
+            dropout,
+            reference: self.reference.map(|reference| {
+                let mel = computed_reference
+                    .unwrap_or_else(|| to_device(reference.mel, [self.rows, reference.frames, self.n_mels], device));
+                ReferenceInputs::new(mel, reference.lengths, shape)
             }),
         }
     }
 
     /// Some of the rows, with no more padding than before.
     pub fn rows(&self, rows: std::ops::Range<usize>) -> HostInputs {
-        let (text, sound) = (self.tokens, self.frames * self.n_mels);
+        let (text, mel) = (self.tokens, self.frames * self.n_mels);
         HostInputs {
             rows: rows.len(),
             tokens: self.tokens,
@@ -158,10 +257,10 @@ impl HostInputs {
             n_mels: self.n_mels,
             ids: self.ids[rows.start * text..rows.end * text].to_vec(),
             id_lengths: self.id_lengths[rows.clone()].to_vec(),
-            mel: self.mel[rows.start * sound..rows.end * sound].to_vec(),
+            mel: self.mel[rows.start * mel..rows.end * mel].to_vec(),
             mel_lengths: self.mel_lengths[rows.clone()].to_vec(),
-            noise: self.noise[rows.start * sound..rows.end * sound].to_vec(),
-            times: self.times[rows.clone()].to_vec(),
+            noise: self.noise[rows.start * mel..rows.end * mel].to_vec(),
+            timesteps: self.timesteps[rows.clone()].to_vec(),
             seeds: self.seeds[rows.clone()].to_vec(),
             reference: self.reference.as_ref().map(|reference| {
                 let size = reference.frames * self.n_mels;
@@ -182,35 +281,46 @@ impl Inputs {
     }
 
     /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
-        let [rows, frames, n_mels] = self.sound.mel.dims();
+    pub fn bytes(&self, shape: &InputShape) -> u64 {
+        let [rows, frames, n_mels] = self.mel.values.dims();
         let reference = self.reference.as_ref().map_or(0, |reference| reference.mel.dims()[1]);
-        batch_bytes(rows, frames, reference, self.text.ids.dims()[1], n_mels) as u64
+        batch_bytes(rows, frames, reference, self.text.ids.dims()[1], n_mels, shape) as u64
     }
 
-    /// Some of the rows, with no more padding than before.
-    pub fn part(&self, rows: std::ops::Range<usize>) -> Inputs {
+    /// A micro-batch: some of the rows, with no more padding than before.
+    pub fn micro_batch(&self, rows: std::ops::Range<usize>) -> Inputs {
         if rows == (0..self.rows()) {
             return self.clone();
         }
         let cut = |tensor: &Tensor<3>| tensor.clone().slice([rows.clone()]);
+        let cut2 = |tensor: &Tensor<2>| tensor.clone().slice([rows.clone()]);
+        let cut4 = |tensor: &Tensor<4>| tensor.clone().slice([rows.clone()]);
         Inputs {
             text: TextInputs {
                 ids: self.text.ids.clone().slice([rows.clone()]),
                 lengths: self.text.lengths[rows.clone()].to_vec(),
                 mask: cut(&self.text.mask),
+                attention_bias: cut4(&self.text.attention_bias),
+                rope: self.text.rope.clone(),
             },
-            sound: SoundInputs {
-                mel: cut(&self.sound.mel),
-                lengths: self.sound.lengths[rows.clone()].to_vec(),
-                mask: cut(&self.sound.mask),
+            mel: MelInputs {
+                values: cut(&self.mel.values),
+                lengths: self.mel.lengths[rows.clone()].to_vec(),
+                mask: cut(&self.mel.mask),
+                position_mask: cut(&self.mel.position_mask),
             },
             noise: cut(&self.noise),
-            times: self.times.clone().slice([rows.clone()]),
-            seeds: self.seeds[rows.clone()].to_vec(),
+            timesteps: cut2(&self.timesteps),
+            timestep_features: cut2(&self.timestep_features),
+            dropout: Dropout {
+                text: self.dropout.text.iter().map(cut).collect(),
+                duration: [cut(&self.dropout.duration[0]), cut(&self.dropout.duration[1])],
+            },
             reference: self.reference.as_ref().map(|reference| ReferenceInputs {
                 mel: cut(&reference.mel),
                 lengths: reference.lengths[rows.clone()].to_vec(),
+                half_mask: cut(&reference.half_mask),
+                attention_bias: cut4(&reference.attention_bias),
             }),
         }
     }
@@ -220,17 +330,24 @@ impl Inputs {
         let mut all = vec![
             self.text.ids.device(),
             self.text.mask.device(),
-            self.sound.mel.device(),
-            self.sound.mask.device(),
+            self.text.attention_bias.device(),
+            self.text.rope.device(),
+            self.mel.values.device(),
+            self.mel.mask.device(),
+            self.mel.position_mask.device(),
             self.noise.device(),
-            self.times.device(),
+            self.timesteps.device(),
+            self.timestep_features.device(),
         ];
-        all.extend(self.reference.as_ref().map(|reference| reference.mel.device()));
+        all.extend(self.dropout.text.iter().chain(&self.dropout.duration).map(Tensor::device));
+        if let Some(reference) = &self.reference {
+            all.extend([reference.mel.device(), reference.half_mask.device(), reference.attention_bias.device()]);
+        }
         all.into_iter().map(Device::inner).collect()
     }
 }
 
-/// Copies a tensor to a device, to be learned from as that device does it.
+/// Copies a tensor to a device, with that device's autodiff settings.
 fn bring(tensor: Tensor<3>, device: &Device) -> Tensor<3> {
     let tensor = tensor.to_device(&device.clone().inner());
     if !device.is_autodiff() {
@@ -244,46 +361,104 @@ fn bring(tensor: Tensor<3>, device: &Device) -> Tensor<3> {
 }
 
 impl HostReference {
-    /// Puts reference audio on a device.
-    pub fn upload(self, rows: usize, n_mels: usize, device: &Device) -> ReferenceInputs {
-        ReferenceInputs {
-            mel: Tensor::from_data(TensorData::new(self.mel, [rows, self.frames, n_mels]), device),
-            lengths: self.lengths,
-        }
+    /// Uploads reference audio to a device.
+    pub fn upload(self, rows: usize, n_mels: usize, shape: &InputShape, device: &Device) -> ReferenceInputs {
+        let mel = to_device(self.mel, [rows, self.frames, n_mels], device);
+        ReferenceInputs::new(mel, self.lengths, shape)
     }
 }
 
-impl TextInputs {
-    /// Puts texts on a device.
-    pub fn new(ids: Vec<i32>, lengths: Vec<usize>, rows: usize, tokens: usize, device: &Device) -> TextInputs {
-        TextInputs {
-            ids: Tensor::from_data(TensorData::new(ids, [rows, tokens]), device),
-            mask: mask(&lengths, tokens, device),
+impl ReferenceInputs {
+    fn new(mel: Tensor<3>, lengths: Vec<usize>, shape: &InputShape) -> ReferenceInputs {
+        let (device, half) = (mel.device(), mel.dims()[1].div_ceil(2));
+        let quarter = half.div_ceil(2);
+        let halves: Vec<usize> = lengths.iter().map(|length| length.div_ceil(2)).collect();
+        let quarters: Vec<usize> = lengths.iter().map(|length| length.div_ceil(4).min(quarter)).collect();
+        ReferenceInputs {
+            half_mask: mask(&halves, half, &device),
+            attention_bias: attention_bias(shape.latents, &quarters, quarter, &device),
+            mel,
             lengths,
         }
     }
 }
 
+impl TextInputs {
+    /// Uploads texts to a device.
+    pub fn new(
+        ids: Vec<i32>,
+        lengths: Vec<usize>,
+        rows: usize,
+        tokens: usize,
+        shape: &InputShape,
+        device: &Device,
+    ) -> TextInputs {
+        count_upload();
+        TextInputs {
+            ids: Tensor::from_data(TensorData::new(ids, [rows, tokens]), device),
+            mask: mask(&lengths, tokens, device),
+            attention_bias: attention_bias(shape.latents, &lengths, tokens, device),
+            rope: Rope::new(shape.latents, tokens, shape.head_width, device),
+            lengths,
+        }
+    }
+}
+
+static UPLOADS: AtomicU64 = AtomicU64::new(0);
+
+fn count_upload() {
+    UPLOADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tensors that this process has uploaded to devices so far, for tests and benchmarks.
+pub fn uploads() -> u64 {
+    UPLOADS.load(Ordering::Relaxed)
+}
+
+/// Uploads values.
+pub(crate) fn to_device<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Device) -> Tensor<D> {
+    count_upload();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// Uploads indices.
+pub(crate) fn indices(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    count_upload();
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
+
+/// Sinusoidal features of timesteps, `[rows, 64]`.
+pub(crate) fn timestep_features(timesteps: &[f32], device: &Device) -> Tensor<2> {
+    let half = TIMESTEP_FEATURES / 2;
+    let mut values = Vec::with_capacity(timesteps.len() * TIMESTEP_FEATURES);
+    for &t in timesteps {
+        let angles = (0..half).map(|n| t * 1000f32.powf(n as f32 / (half - 1) as f32));
+        values.extend(angles.clone().map(f32::sin).chain(angles.map(f32::cos)));
+    }
+    to_device(values, [timesteps.len(), TIMESTEP_FEATURES], device)
+}
+
 /// 1 below a row's length, `[rows, time, 1]`.
 pub(crate) fn mask(lengths: &[usize], time: usize, device: &Device) -> Tensor<3> {
     let values = per_position(lengths, time, |inside| f32::from(u8::from(inside)));
-    Tensor::from_data(TensorData::new(values, [lengths.len(), time, 1]), device)
+    to_device(values, [lengths.len(), time, 1], device)
 }
 
-/// Lets attention look below a row's length and at `always` keys before it, `[rows, 1, 1, always + time]`.
-pub(crate) fn attention_bias(always: usize, lengths: &[usize], time: usize, device: &Device) -> Tensor<4> {
+/// Lets attention see what is below a row's length and `always` keys before it, `[rows, 1, 1, always + time]`.
+fn attention_bias(always: usize, lengths: &[usize], time: usize, device: &Device) -> Tensor<4> {
     let shifted: Vec<usize> = lengths.iter().map(|length| always + length).collect();
-    let values = per_position(&shifted, always + time, |inside| if inside { 0.0 } else { NEVER });
-    Tensor::from_data(TensorData::new(values, [lengths.len(), 1, 1, always + time]), device)
+    let values = per_position(&shifted, always + time, |inside| if inside { 0.0 } else { MASKED });
+    to_device(values, [lengths.len(), 1, 1, always + time], device)
 }
 
 fn per_position(lengths: &[usize], time: usize, value: impl Fn(bool) -> f32) -> Vec<f32> {
     lengths.iter().flat_map(|&length| (0..time).map(move |at| at < length)).map(value).collect()
 }
 
-/// Keeps most values and drops the others, `[rows, time, channels]`: drawn on the host by row, so that it is the same on
-/// every device and however a batch is split. A row draws as much as it is long.
-pub(crate) fn dropout(
+/// A dropout mask, `[rows, time, channels]`: drawn on the host by row, so that it is the same on every device and however
+/// a batch is split. A row draws as much as it is long.
+fn dropout(
     seeds: &[u64],
     place: u64,
     lengths: &[usize],
@@ -299,5 +474,5 @@ pub(crate) fn dropout(
             *value = if random.next() < bound { 0.0 } else { 1.0 / (1.0 - share) };
         }
     }
-    Tensor::from_data(TensorData::new(values, [seeds.len(), time, channels]), device)
+    to_device(values, [seeds.len(), time, channels], device)
 }

@@ -1,17 +1,17 @@
-//! A voice that learns to speak: XTTS-style conditioning on a flow-matching core.
+//! The acoustic model: XTTS-style speaker conditioning on a flow-matching core (OT-CFM), text to mel.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `config.rs` | [`Size`], [`ModelConfig`]: sizes as data |
 //! | `inputs.rs` | [`HostInputs`], [`Inputs`]: a batch on the host and on the device |
-//! | `nn.rs` | the layers |
-//! | `kernels.rs` | the operations where most of a step is spent |
-//! | `text_encoder.rs` | text to features |
-//! | `speaker.rs` | reference audio to a voice |
-//! | `aligner.rs` | [`align`]: which frames belong to which token, on the host |
-//! | `duration.rs` | how long each token is |
-//! | `decoder.rs` | noise to sound |
-//! | `voice.rs` | [`Voice`]: all of it; losses and speech |
+//! | `nn.rs` | layers: linear, conv, norm, attention, RoPE, MLP |
+//! | `kernels/` | the operations where most of a step is spent, fused on the CPU |
+//! | `text_encoder.rs` | text encoder |
+//! | `speaker.rs` | speaker conditioning: Perceiver resampler over reference audio |
+//! | `aligner.rs` | [`align`]: monotonic alignment search (MAS), on the host |
+//! | `duration.rs` | duration predictor |
+//! | `decoder.rs` | flow-matching decoder: `x_t` to the clean mel `x1` |
+//! | `voice.rs` | [`Voice`]: all of it; losses, and the parts that synthesis calls |
 //! | `weights.rs` | parameters by name, safetensors |
 //!
 //! Nothing here assumes a device: a model and its inputs live on the [`Device`] they are made on.
@@ -28,16 +28,17 @@ mod text_encoder;
 mod voice;
 pub mod weights;
 
-pub use aligner::{MeanPredictor, align, alignment_seconds};
+pub use aligner::{MIN_FRAMES, MeanPredictor, align, alignment_seconds};
 pub use burn;
 pub use burn::tensor::Device;
 pub use config::{DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
-pub use decoder::{Condition, Decoder, DecoderBlock};
+pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock};
 pub use duration::DurationPredictor;
 pub use inputs::{
-    DeviceSound, HostInputs, HostReference, Inputs, ReferenceInputs, SoundInputs, TextInputs, batch_bytes,
+    DeviceMel, Dropout, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs, TextInputs,
+    batch_bytes, uploads,
 };
-pub use nn::{Attention, Conv1d, DepthwiseConv1d, Embedding, FeedForward, LayerNorm, Linear};
-pub use speaker::{Resampler, ResamplerBlock, Speaker, VoiceVectors};
+pub use nn::{Attention, Conv1d, DepthwiseConv1d, Embedding, LayerNorm, Linear, Mlp, Rope};
+pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
-pub use voice::{Losses, SpeakSettings, Spoken, Totals, Voice};
+pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

@@ -6,9 +6,10 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use tandem_flow::Random;
 
-use crate::kernels::{gelu, product};
+use crate::inputs::to_device;
+use crate::kernels::{gelu, matmul};
 
-/// Where initial values come from.
+/// Source of initial values, keyed by seed and parameter name.
 #[derive(Clone, Debug)]
 pub(crate) struct Init<'a> {
     device: &'a Device,
@@ -39,10 +40,10 @@ impl<'a> Init<'a> {
         Param::from_data(TensorData::new(values, shape), self.device)
     }
 
-    pub(crate) fn normal<const D: usize>(&self, shape: [usize; D], deviation: f32) -> Param<Tensor<D>> {
+    pub(crate) fn normal<const D: usize>(&self, shape: [usize; D], std: f32) -> Param<Tensor<D>> {
         let mut values = vec![0.0; shape.iter().product()];
         Random::named(self.seed, &self.path).fill_normal(&mut values);
-        values.iter_mut().for_each(|value| *value *= deviation);
+        values.iter_mut().for_each(|value| *value *= std);
         Param::from_data(TensorData::new(values, shape), self.device)
     }
 }
@@ -72,7 +73,7 @@ impl Linear {
     }
 }
 
-/// Normalises the channels of each position.
+/// LayerNorm over the channels of each position.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// `[channels]`.
@@ -91,45 +92,48 @@ impl LayerNorm {
     }
 }
 
-/// A convolution over time that keeps the length.
+/// Conv over time, same padding.
 #[derive(Module, Debug)]
 pub struct Conv1d {
-    /// `[out, taps, in]`; in files `[out, in, taps]`.
+    /// `[out, kernel_size, in]`; in files `[out, in, kernel_size]`.
     pub weight: Param<Tensor<3>>,
     /// `[out]`.
     pub bias: Param<Tensor<1>>,
 }
 
 impl Conv1d {
-    pub(crate) fn new(init: Init<'_>, input: usize, output: usize, taps: usize) -> Conv1d {
-        let bound = (3.0 / (input * taps) as f64).sqrt();
-        Conv1d { weight: init.at("weight").uniform([output, taps, input], bound), bias: init.constant([output], 0.0) }
+    pub(crate) fn new(init: Init<'_>, input: usize, output: usize, kernel_size: usize) -> Conv1d {
+        let bound = (3.0 / (input * kernel_size) as f64).sqrt();
+        Conv1d {
+            weight: init.at("weight").uniform([output, kernel_size, input], bound),
+            bias: init.constant([output], 0.0),
+        }
     }
 
     pub(crate) fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let [output, taps, input] = self.weight.dims();
-        let columns = unfold(x, taps, 1);
-        crate::kernels::linear(columns, self.weight.val().reshape([output, taps * input]), self.bias.val())
+        let [output, kernel_size, input] = self.weight.dims();
+        let columns = unfold(x, kernel_size, 1);
+        crate::kernels::linear(columns, self.weight.val().reshape([output, kernel_size * input]), self.bias.val())
     }
 
-    /// Every second position: half as long, rounded up.
-    pub(crate) fn forward_half(&self, x: Tensor<3>) -> Tensor<3> {
-        let [output, taps, input] = self.weight.dims();
+    /// Stride 2: half as long, rounded up.
+    pub(crate) fn forward_stride2(&self, x: Tensor<3>) -> Tensor<3> {
+        let [output, kernel_size, input] = self.weight.dims();
         let [batch, time, _] = x.dims();
         let half = time.div_ceil(2);
-        let columns = unfold(pad_time(x, 2 * half), taps, 1);
-        let columns = columns.reshape([batch, half, 2 * taps * input]).narrow(2, 0, taps * input);
-        crate::kernels::linear(columns, self.weight.val().reshape([output, taps * input]), self.bias.val())
+        let columns = unfold(pad_time(x, 2 * half), kernel_size, 1);
+        let columns = columns.reshape([batch, half, 2 * kernel_size * input]).narrow(2, 0, kernel_size * input);
+        crate::kernels::linear(columns, self.weight.val().reshape([output, kernel_size * input]), self.bias.val())
     }
 }
 
-/// The neighbours of each position side by side: `[batch, time, taps * channels]`, zeros beyond the ends.
-fn unfold(x: Tensor<3>, taps: usize, dilation: usize) -> Tensor<3> {
+/// The neighbours of each position side by side: `[batch, time, kernel_size * channels]`, zeros beyond the ends.
+fn unfold(x: Tensor<3>, kernel_size: usize, dilation: usize) -> Tensor<3> {
     let [batch, time, channels] = x.dims();
-    let reach = dilation * (taps / 2);
+    let reach = dilation * (kernel_size / 2);
     let zeros = Tensor::<3>::zeros([batch, reach, channels], &x.device());
     let padded = Tensor::cat(vec![zeros.clone(), x, zeros], 1);
-    Tensor::cat((0..taps).map(|tap| padded.clone().narrow(1, tap * dilation, time)).collect(), 2)
+    Tensor::cat((0..kernel_size).map(|tap| padded.clone().narrow(1, tap * dilation, time)).collect(), 2)
 }
 
 /// Zeros at the end, up to a length.
@@ -142,25 +146,25 @@ pub(crate) fn pad_time(x: Tensor<3>, length: usize) -> Tensor<3> {
     Tensor::cat(vec![x, zeros], 1)
 }
 
-/// A convolution over time, each channel by itself.
+/// Depthwise conv over time, same padding.
 #[derive(Module, Debug)]
 pub struct DepthwiseConv1d {
-    /// `[taps, channels]`; in files `[channels, 1, taps]`.
+    /// `[kernel_size, channels]`; in files `[channels, 1, kernel_size]`.
     pub weight: Param<Tensor<2>>,
     /// `[channels]`.
     pub bias: Param<Tensor<1>>,
 }
 
 impl DepthwiseConv1d {
-    pub(crate) fn new(init: Init<'_>, channels: usize, taps: usize) -> DepthwiseConv1d {
-        let bound = (1.0 / taps as f64).sqrt();
-        let weight = init.at("weight").uniform([taps, channels], bound);
+    pub(crate) fn new(init: Init<'_>, channels: usize, kernel_size: usize) -> DepthwiseConv1d {
+        let bound = (1.0 / kernel_size as f64).sqrt();
+        let weight = init.at("weight").uniform([kernel_size, channels], bound);
         DepthwiseConv1d { weight, bias: init.constant([channels], 0.0) }
     }
 
-    /// Positions beyond a row's length count as 0.
-    pub(crate) fn forward(&self, x: Tensor<3>, dilation: usize, lengths: &[usize]) -> Tensor<3> {
-        crate::kernels::depthwise_conv(x, self.weight.val(), self.bias.val(), dilation, lengths)
+    /// Positions beyond a row's length count as 0; `mask` says the same as `lengths`, `[rows, time, 1]`.
+    pub(crate) fn forward(&self, x: Tensor<3>, dilation: usize, lengths: &[usize], mask: &Tensor<3>) -> Tensor<3> {
+        crate::kernels::depthwise_conv(x, self.weight.val(), self.bias.val(), dilation, lengths, mask)
     }
 }
 
@@ -177,44 +181,49 @@ impl Embedding {
     }
 }
 
-/// What attention may look at: 0 where it may, a large negative number where it may not, `[batch, 1, 1, keys]`.
-pub(crate) type Bias = Tensor<4>;
+/// Added to attention scores: 0 where a key may be attended to, a large negative number where not, `[batch, 1, 1, keys]`.
+pub(crate) type AttentionBias = Tensor<4>;
 
-/// Where time positions turn: cosines and sines, `[1, 1, time, channels of a head]`.
+/// Rotary position embedding (RoPE): cosines and sines, `[1, 1, time, head width]`.
 #[derive(Clone, Debug)]
-pub(crate) struct Rotary {
+pub struct Rope {
     cos: Tensor<4>,
     sin: Tensor<4>,
 }
 
-impl Rotary {
-    /// Turns for positions `first`, `first + 1`, …; those before position 0 do not turn (they have no place in time).
-    pub(crate) fn new(still: usize, time: usize, channels: usize, device: &Device) -> Rotary {
-        let half = channels / 2;
-        let mut cos = Vec::with_capacity((still + time) * channels);
-        let mut sin = Vec::with_capacity((still + time) * channels);
-        for position in 0..still + time {
-            let at = position.saturating_sub(still) as f64;
-            for channel in 0..channels {
+impl Rope {
+    /// For `prefix` positions without a place in time, which are not rotated, and `time` positions after them.
+    pub(crate) fn new(prefix: usize, time: usize, head_width: usize, device: &Device) -> Rope {
+        let half = head_width / 2;
+        let mut cos = Vec::with_capacity((prefix + time) * head_width);
+        let mut sin = Vec::with_capacity((prefix + time) * head_width);
+        for position in 0..prefix + time {
+            let at = position.saturating_sub(prefix) as f64;
+            for channel in 0..head_width {
                 let angle =
-                    if position < still { 0.0 } else { at * 10_000f64.powf(-((channel % half) as f64) / half as f64) };
+                    if position < prefix { 0.0 } else { at * 10_000f64.powf(-((channel % half) as f64) / half as f64) };
                 cos.push(angle.cos() as f32);
-                // The first half is turned by minus the second.
+                // The first half is rotated by minus the second.
                 sin.push(if channel < half { -angle.sin() as f32 } else { angle.sin() as f32 });
             }
         }
-        let tensor = |values| Tensor::from_data(TensorData::new(values, [1, 1, still + time, channels]), device);
-        Rotary { cos: tensor(cos), sin: tensor(sin) }
+        let tensor = |values| to_device(values, [1, 1, prefix + time, head_width], device);
+        Rope { cos: tensor(cos), sin: tensor(sin) }
     }
 
-    fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+    /// Where its tables are.
+    pub(crate) fn device(&self) -> Device {
+        self.cos.device()
+    }
+
+    fn rotate(&self, x: Tensor<4>) -> Tensor<4> {
         let half = x.dims()[3] / 2;
         let swapped = Tensor::cat(vec![x.clone().narrow(3, half, half), x.clone().narrow(3, 0, half)], 3);
         x * self.cos.clone() + swapped * self.sin.clone()
     }
 }
 
-/// Attention of several heads.
+/// Multi-head attention.
 #[derive(Module, Debug)]
 pub struct Attention {
     /// Queries.
@@ -239,7 +248,13 @@ impl Attention {
         }
     }
 
-    pub(crate) fn forward(&self, x: Tensor<3>, context: Tensor<3>, bias: Bias, rotary: Option<&Rotary>) -> Tensor<3> {
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<3>,
+        context: Tensor<3>,
+        bias: AttentionBias,
+        rope: Option<&Rope>,
+    ) -> Tensor<3> {
         let [batch, time, width] = x.dims();
         let channels = width / self.heads;
         let split = |x: Tensor<3>| -> Tensor<4> {
@@ -249,33 +264,30 @@ impl Attention {
         let mut query = split(self.query.forward(x));
         let mut key = split(self.key.forward(context.clone()));
         let value = split(self.value.forward(context));
-        if let Some(rotary) = rotary {
-            (query, key) = (rotary.turn(query), rotary.turn(key));
+        if let Some(rope) = rope {
+            (query, key) = (rope.rotate(query), rope.rotate(key));
         }
-        let scores = product(query, key.swap_dims(2, 3)).div_scalar((channels as f64).sqrt()) + bias;
-        let mixed = product(activation::softmax(scores, 3), value);
+        let scores = matmul(query, key.swap_dims(2, 3)).div_scalar((channels as f64).sqrt()) + bias;
+        let mixed = matmul(activation::softmax(scores, 3), value);
         self.output.forward(mixed.swap_dims(1, 2).reshape([batch, time, width]))
     }
 }
 
-/// Two layers with a bend between them.
+/// Linear, GELU, linear.
 #[derive(Module, Debug)]
-pub struct FeedForward {
-    /// In.
+pub struct Mlp {
+    /// To the hidden width.
     pub up: Linear,
-    /// Out.
+    /// Back.
     pub down: Linear,
 }
 
-impl FeedForward {
-    pub(crate) fn new(init: Init<'_>, width: usize, hidden: usize) -> FeedForward {
-        FeedForward {
-            up: Linear::new(init.at("up"), width, hidden),
-            down: Linear::scaled(init.at("down"), hidden, width, 0.5),
-        }
+impl Mlp {
+    pub(crate) fn new(init: Init<'_>, width: usize, hidden: usize) -> Mlp {
+        Mlp { up: Linear::new(init.at("up"), width, hidden), down: Linear::scaled(init.at("down"), hidden, width, 0.5) }
     }
 
-    /// Its result is added to `residual`.
+    /// `residual + MLP(x)`.
     pub(crate) fn forward_add(&self, x: Tensor<3>, residual: Tensor<3>) -> Tensor<3> {
         let hidden = gelu(self.up.forward(x));
         crate::kernels::linear_add(hidden, self.down.weight.val(), self.down.bias.val(), residual)

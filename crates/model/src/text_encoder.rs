@@ -1,25 +1,24 @@
-//! Text to features: embedding, convolutions, transformer blocks with rotary positions.
+//! The text encoder: embedding, conv prenet, pre-norm transformer blocks with RoPE.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::config::TextConfig;
-use crate::inputs::{TextInputs, attention_bias};
+use crate::inputs::TextInputs;
 use crate::kernels::gelu;
-use crate::nn::{Attention, Conv1d, Embedding, FeedForward, Init, LayerNorm, Rotary};
+use crate::nn::{Attention, Conv1d, Embedding, Init, LayerNorm, Mlp, Rope};
 
-/// Reads a text in the voice that the prefix describes.
+/// Encodes a text, with the speaker's latents as a prefix.
 #[derive(Module, Debug)]
 pub struct TextEncoder {
-    /// A vector for each character.
+    /// A vector for each token.
     pub embedding: Embedding,
-    /// Neighbours, before attention.
+    /// Convs before attention.
     pub prenet: Vec<ConvLayer>,
     /// Transformer blocks.
     pub blocks: Vec<Block>,
-    /// At the end.
+    /// Final norm.
     pub norm: LayerNorm,
-    head_width: usize,
 }
 
 /// Norm and convolution.
@@ -27,7 +26,7 @@ pub struct TextEncoder {
 pub struct ConvLayer {
     /// Before the convolution.
     pub norm: LayerNorm,
-    /// Over neighbours.
+    /// Conv over time.
     pub conv: Conv1d,
 }
 
@@ -36,12 +35,12 @@ pub struct ConvLayer {
 pub struct Block {
     /// Before attention.
     pub attention_norm: LayerNorm,
-    /// Looks at the whole text and the voice.
+    /// Self-attention over text and speaker latents.
     pub attention: Attention,
-    /// Before the feed-forward part.
-    pub feed_forward_norm: LayerNorm,
-    /// Each position by itself.
-    pub feed_forward: FeedForward,
+    /// Before the MLP.
+    pub mlp_norm: LayerNorm,
+    /// MLP of each position.
+    pub mlp: Mlp,
 }
 
 impl Block {
@@ -49,15 +48,18 @@ impl Block {
         Block {
             attention_norm: LayerNorm::new(init.at("attention_norm"), width),
             attention: Attention::new(init.at("attention"), width, heads),
-            feed_forward_norm: LayerNorm::new(init.at("feed_forward_norm"), width),
-            feed_forward: FeedForward::new(init.at("feed_forward"), width, 4 * width),
+            mlp_norm: LayerNorm::new(init.at("mlp_norm"), width),
+            mlp: Mlp::new(init.at("mlp"), width, 4 * width),
         }
     }
 
-    fn forward(&self, x: Tensor<3>, bias: Tensor<4>, rotary: &Rotary) -> Tensor<3> {
+    /// With dropout masks of what attention adds and of what the MLP sees.
+    fn forward(&self, x: Tensor<3>, bias: Tensor<4>, rope: &Rope, dropout: Option<&[Tensor<3>]>) -> Tensor<3> {
         let y = self.attention_norm.forward(x.clone());
-        let x = x + self.attention.forward(y.clone(), y, bias, Some(rotary));
-        self.feed_forward.forward_add(self.feed_forward_norm.forward(x.clone()), x)
+        let attended = self.attention.forward(y.clone(), y, bias, Some(rope));
+        let x = x + drop_tokens(attended, dropout.map(|masks| &masks[0]));
+        let y = drop_tokens(self.mlp_norm.forward(x.clone()), dropout.map(|masks| &masks[1]));
+        self.mlp.forward_add(y, x)
     }
 }
 
@@ -75,26 +77,38 @@ impl TextEncoder {
                 .map(|n| Block::new(init.at(format_args!("blocks.{n}")), width, config.heads))
                 .collect(),
             norm: LayerNorm::new(init.at("norm"), width),
-            head_width: width / config.heads,
         }
     }
 
     /// Features of each token, `[rows, tokens, width]`; `prefix` is `[rows, latents, width]`.
-    pub(crate) fn forward(&self, text: &TextInputs, prefix: Tensor<3>) -> Tensor<3> {
+    /// `dropout` has a mask for the embedding, each conv, and two for each block.
+    pub(crate) fn forward(&self, text: &TextInputs, prefix: Tensor<3>, dropout: Option<&[Tensor<3>]>) -> Tensor<3> {
         let [_, tokens] = text.ids.dims();
         let [_, latents, _] = prefix.dims();
-        let device = prefix.device();
-        let mut x = crate::kernels::embedding(self.embedding.weight.val(), text.ids.clone()) * text.mask.clone();
-        for layer in &self.prenet {
+        let convs = self.prenet.len();
+        let x = crate::kernels::embedding(self.embedding.weight.val(), text.ids.clone()) * text.mask.clone();
+        let mut x = drop_tokens(x, dropout.map(|masks| &masks[0]));
+        for (n, layer) in self.prenet.iter().enumerate() {
             let y = gelu(layer.conv.forward(layer.norm.forward(x.clone()) * text.mask.clone()));
+            let y = drop_tokens(y, dropout.map(|masks| &masks[1 + n]));
             x = (x + y) * text.mask.clone();
         }
-        let bias = attention_bias(latents, &text.lengths, tokens, &device);
-        let rotary = Rotary::new(latents, tokens, self.head_width, &device);
         let mut x = Tensor::cat(vec![prefix, x], 1);
-        for block in &self.blocks {
-            x = block.forward(x, bias.clone(), &rotary);
+        for (n, block) in self.blocks.iter().enumerate() {
+            let masks = dropout.map(|masks| &masks[1 + convs + 2 * n..]);
+            x = block.forward(x, text.attention_bias.clone(), &text.rope, masks);
         }
         self.norm.forward(x.narrow(1, latents, tokens)) * text.mask.clone()
     }
+}
+
+/// Applies a dropout mask of the tokens to `[rows, prefix + tokens, width]`; the prefix stays.
+fn drop_tokens(x: Tensor<3>, mask: Option<&Tensor<3>>) -> Tensor<3> {
+    let Some(mask) = mask else { return x };
+    let (all, tokens) = (x.dims()[1], mask.dims()[1]);
+    if all == tokens {
+        return x * mask.clone();
+    }
+    let prefix = x.clone().narrow(1, 0, all - tokens);
+    Tensor::cat(vec![prefix, x.narrow(1, all - tokens, tokens) * mask.clone()], 1)
 }

@@ -7,8 +7,6 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::voice::Voice;
-
 /// A tensor on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
@@ -26,9 +24,9 @@ pub type Tensors = BTreeMap<String, HostTensor>;
 pub enum Layout {
     /// The same.
     Same,
-    /// `[out, taps, in]` here, `[out, in, taps]` there.
+    /// `[out, kernel_size, in]` here, `[out, in, kernel_size]` there.
     Conv,
-    /// `[taps, channels]` here, `[channels, 1, taps]` there.
+    /// `[kernel_size, channels]` here, `[channels, 1, kernel_size]` there.
     Depthwise,
 }
 
@@ -36,8 +34,8 @@ impl Layout {
     /// The shape in files of what has this shape here.
     pub fn file_shape(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {
-            (Layout::Conv, &[out, taps, input]) => vec![out, input, taps],
-            (Layout::Depthwise, &[taps, channels]) => vec![channels, 1, taps],
+            (Layout::Conv, &[out, kernel_size, input]) => vec![out, input, kernel_size],
+            (Layout::Depthwise, &[kernel_size, channels]) => vec![channels, 1, kernel_size],
             _ => shape.to_vec(),
         }
     }
@@ -45,10 +43,10 @@ impl Layout {
     /// To the shape and order of files.
     pub fn export(self, shape: &[usize], values: &[f32]) -> HostTensor {
         let values = match (self, shape) {
-            (Layout::Conv, &[_, taps, input]) => {
-                values.chunks(taps * input).flat_map(|plane| transposed(plane, taps, input)).collect()
+            (Layout::Conv, &[_, kernel_size, input]) => {
+                values.chunks(kernel_size * input).flat_map(|plane| transposed(plane, kernel_size, input)).collect()
             }
-            (Layout::Depthwise, &[taps, channels]) => transposed(values, taps, channels),
+            (Layout::Depthwise, &[kernel_size, channels]) => transposed(values, kernel_size, channels),
             _ => values.to_vec(),
         };
         HostTensor { shape: self.file_shape(shape), values }
@@ -57,12 +55,16 @@ impl Layout {
     /// From the shape and order of files.
     pub fn import(self, tensor: &HostTensor) -> (Vec<usize>, Vec<f32>) {
         match (self, &tensor.shape[..]) {
-            (Layout::Conv, &[out, input, taps]) => (
-                vec![out, taps, input],
-                tensor.values.chunks(taps * input).flat_map(|plane| transposed(plane, input, taps)).collect(),
+            (Layout::Conv, &[out, input, kernel_size]) => (
+                vec![out, kernel_size, input],
+                tensor
+                    .values
+                    .chunks(kernel_size * input)
+                    .flat_map(|plane| transposed(plane, input, kernel_size))
+                    .collect(),
             ),
-            (Layout::Depthwise, &[channels, _, taps]) => {
-                (vec![taps, channels], transposed(&tensor.values, channels, taps))
+            (Layout::Depthwise, &[channels, _, kernel_size]) => {
+                (vec![kernel_size, channels], transposed(&tensor.values, channels, kernel_size))
             }
             _ => (tensor.shape.clone(), tensor.values.clone()),
         }
@@ -168,7 +170,7 @@ impl Parameter<'_> {
 }
 
 /// Walks through the parameters of a model in its own order.
-pub fn walk(voice: &Voice, each: impl FnMut(Parameter<'_>)) {
+pub fn walk(model: &impl Module, each: impl FnMut(Parameter<'_>)) {
     struct Visitor<F>(Path, F);
     impl<F: FnMut(Parameter<'_>)> ModuleVisitor for Visitor<F> {
         fn enter_module(&mut self, name: &str, kind: &str) {
@@ -184,22 +186,22 @@ pub fn walk(voice: &Voice, each: impl FnMut(Parameter<'_>)) {
             (self.1)(Parameter { name, layout, shape: &param.dims(), device, values: &values });
         }
     }
-    voice.visit(&mut Visitor(Path::default(), each));
+    model.visit(&mut Visitor(Path::default(), each));
 }
 
 /// The parameters of a model, in its own order.
-pub fn parameters(voice: &Voice) -> Vec<ParameterInfo> {
+pub fn parameters(model: &impl Module) -> Vec<ParameterInfo> {
     let mut infos = Vec::new();
-    walk(voice, |Parameter { name, layout, shape, .. }| {
+    walk(model, |Parameter { name, layout, shape, .. }| {
         infos.push(ParameterInfo { name, shape: layout.file_shape(shape), count: shape.iter().product() });
     });
     infos
 }
 
 /// The values of all parameters.
-pub fn export(voice: &Voice) -> Tensors {
+pub fn export(model: &impl Module) -> Tensors {
     let mut tensors = Tensors::new();
-    walk(voice, |parameter| {
+    walk(model, |parameter| {
         let tensor = parameter.layout.export(parameter.shape, &parameter.values());
         tensors.insert(parameter.name, tensor);
     });
@@ -207,8 +209,8 @@ pub fn export(voice: &Voice) -> Tensors {
 }
 
 /// Says what is missing, too much or of another shape.
-pub fn check(voice: &Voice, tensors: &Tensors) -> Result<(), WeightsError> {
-    check_against(&parameters(voice), tensors)
+pub fn check(model: &impl Module, tensors: &Tensors) -> Result<(), WeightsError> {
+    check_against(&parameters(model), tensors)
 }
 
 /// The same for tensors that are named and shaped otherwise.
@@ -231,8 +233,8 @@ pub fn check_against(expected: &[ParameterInfo], tensors: &Tensors) -> Result<()
 }
 
 /// Gives a model these values.
-pub fn import(voice: Voice, tensors: &Tensors) -> Result<Voice, WeightsError> {
-    check(&voice, tensors)?;
+pub fn import<M: Module>(model: M, tensors: &Tensors) -> Result<M, WeightsError> {
+    check(&model, tensors)?;
     struct Mapper<'a>(Path, &'a Tensors);
     impl ModuleMapper for Mapper<'_> {
         fn enter_module(&mut self, name: &str, kind: &str) {
@@ -249,7 +251,7 @@ pub fn import(voice: Voice, tensors: &Tensors) -> Result<Voice, WeightsError> {
             })
         }
     }
-    Ok(voice.map(&mut Mapper(Path::default(), tensors)))
+    Ok(model.map(&mut Mapper(Path::default(), tensors)))
 }
 
 /// The bytes of a safetensors file.

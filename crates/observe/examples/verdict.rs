@@ -38,9 +38,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("    {} {} -> {}: up to {:.2} x, {}", change.flag, change.now, change.to, change.gain, change.why);
     }
 
-    // Predictions are made from what batches take with nothing beside them, so from a run in line.
-    let in_line = simulate(&slow.clone().serial(), Clock::virtual_time(), Stop::new(), |_| {});
-    let alone = Alone::new(&in_line.trace.spans(), 2).ok_or("no batches")?;
+    // Predictions are made from what batches take with nothing beside them, so from a synchronous run.
+    let synchronous = simulate(&slow.clone().serial(), Clock::virtual_time(), Stop::new(), |_| {});
+    let alone = Alone::new(&synchronous.trace.spans(), 2).ok_or("no batches")?;
     for workers in [1, 3, 4] {
         let after = Simulation { workers, ..slow.clone() };
         let rate = predict(profile.steps_per_s, 0.02, (&alone, &slow), (&alone, &after));

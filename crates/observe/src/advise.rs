@@ -75,7 +75,7 @@ pub enum Rule {
     NoSecondDevice,
     /// The model does not fit one GPU; a data lane does not help with that.
     DoesNotFit,
-    /// The two hang on different processors.
+    /// The two hang on different CPUs.
     FarApart,
     /// The model does not wait for data.
     DataIsFast,
@@ -92,7 +92,7 @@ impl fmt::Display for Rule {
         f.write_str(match self {
             Rule::NoSecondDevice => "there are not two GPUs",
             Rule::DoesNotFit => "the model does not fit one GPU, and a data lane does not change that",
-            Rule::FarApart => "the two GPUs hang on different processors (NODE or SYS)",
+            Rule::FarApart => "the two GPUs hang on different CPUs (NODE or SYS)",
             Rule::DataIsFast => "the data is fast enough already: the model does not wait for it",
             Rule::Small => "steps and batches are small: handing them over costs what it gives",
             Rule::NoGain => "the model waits, but a second device would not make it wait less",

@@ -6,11 +6,12 @@ mod tests;
 
 use std::fmt::Display;
 
+use crate::metrics::{Metric, Sample, report_figures};
 use crate::profile::{Profile, StageProfile};
-use crate::report::{Document, Prediction, Side};
-use crate::verdict::{Recommendation, Verdict};
+use crate::run_report::{Document, Prediction, Side};
+use crate::verdict::{Recommendation, STAGE_TEXTS, Verdict};
 
-use self::plots::{Plot, STAGES};
+use self::plots::{Plot, ROWS};
 
 const STYLE: &str = include_str!("html/html.css");
 
@@ -79,8 +80,7 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
 
 /// The name of a stage in the reader's language.
 pub(crate) fn stage(name: &str, label: Label) -> String {
-    let known = STAGES.contains(&name) || ["variation", "memory"].contains(&name);
-    if known { label(&format!("html-stage-{name}"), &[]) } else { name.to_owned() }
+    if STAGE_TEXTS.contains(&name) { label(&format!("stage-{name}"), &[]) } else { name.to_owned() }
 }
 
 fn percent(share: f64) -> String {
@@ -170,27 +170,26 @@ fn recommendation(advice: &Recommendation) -> String {
 }
 
 fn figures(profile: &Profile, label: Label) -> String {
-    let with = profile.varies_with.as_deref().filter(|_| sane(profile.variation));
-    let with = with.map(|name| label("html-varies-with", &[("stage", &stage(name, label))])).unwrap_or_default();
-    let tiles = [
-        ("html-rate", number(profile.steps_per_s, 2), ""),
-        ("html-period", format!("{}\u{a0}ms", number(profile.period_ms, 1)), ""),
-        ("html-model-busy", percent(profile.model_busy), ""),
-        ("html-data-busy", percent(profile.data_busy), ""),
-        ("html-starved", percent(profile.starved), ""),
-        ("html-variation", percent(profile.variation), &*with),
-    ];
-    let tile = |(id, value, more): &(&str, String, &str)| {
+    let with = profile.varies_with.filter(|_| sane(profile.variation));
+    let with = with.map(|with| label("html-varies-with", &[("stage", &stage(with.name(), label))])).unwrap_or_default();
+    let tile = |(metric, sample): &(&Metric, Sample)| {
+        let (scale, decimals, suffix) = metric.unit.format();
+        let value = match number(scale * sample.value, decimals) {
+            shown if sane(scale * sample.value) && !suffix.is_empty() => format!("{shown}\u{a0}{suffix}"),
+            shown => shown,
+        };
+        let more = if metric.name == "variation_ratio" { with.as_str() } else { "" };
         let small = if more.is_empty() { String::new() } else { format!("<small>{}</small>", escape(more)) };
-        format!("<div><dt>{}</dt><dd><span dir=\"ltr\">{value}</span>{small}</dd></div>\n", escape(&label(id, &[])))
+        let name = escape(&label(&metric.text_key(sample), &[]));
+        format!("<div><dt>{name}</dt><dd><span dir=\"ltr\">{value}</span>{small}</dd></div>\n")
     };
-    format!("<dl class=\"tiles\">\n{}</dl>\n", tiles.iter().map(tile).collect::<String>())
+    format!("<dl class=\"tiles\">\n{}</dl>\n", report_figures(profile).iter().map(tile).collect::<String>())
 }
 
 fn timing(profile: &Profile, label: Label) -> String {
     let counted = label("html-timing-steps", &[("steps", &profile.steps), ("warmup", &profile.warm_up)]);
     let line = |(part, share): (&StageProfile, String)| {
-        let ink = STAGES.iter().position(|name| *name == part.name).unwrap_or(STAGES.len());
+        let ink = ROWS.iter().position(|name| *name == part.name).unwrap_or(ROWS.len());
         let width = if sane(part.share) { (100.0 * part.share).clamp(0.0, 100.0) } else { 0.0 };
         let share = if sane(part.share) { format!("{share}\u{a0}%") } else { number(part.share, 0) };
         let bar = format!("<div class=\"share i{ink}\" dir=\"ltr\"><i style=\"width:{width:.1}%\"></i></div>");

@@ -2,29 +2,33 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `advise.rs` | one device or two: a pure function of what was measured |
-//! | `lanes.rs` | pure functions of spans: how busy a lane was, whether two lanes overlapped |
-//! | `profile.rs` | what the stages did with their time, warm-up left out |
-//! | `verdict.rs` | what limits a run, and what to change |
-//! | `monitor.rs` | one look at a run while it goes on, and what is worth telling |
-//! | `whatif.rs` | what another setup would give |
-//! | `report.rs` | everything that a report shows, as plain data |
-//! | `metrics.rs` | figures for Prometheus |
-//! | `tensorboard.rs` | event files for TensorBoard |
-//! | `html.rs` | a report as one page with plots |
-//! | `trace.rs` | spans as a file for Perfetto and chrome://tracing |
-//! | `pictures.rs` | spectrograms, alignments and curves as pictures |
-//! | `simulate.rs` | the real engine on simulated lanes, and what came of it |
+//! | `metrics.rs` | [`METRICS`]: every figure that is shown anywhere, one row each; read this first |
+//! | `snapshot.rs` | [`Snapshot`]: a run as it is now; [`Progress`]: how far it is |
+//! | `notices.rs` | [`Notices`]: what is worth reporting while it trains |
+//! | `intervals.rs` | pure functions of spans: how busy a lane was, whether two lanes overlapped |
+//! | `profile.rs` | [`Profile`]: what the stages did with their time, warm-up left out |
+//! | `verdict.rs` | [`verdict`]: what limits a run, and what to change |
+//! | `advise.rs` | [`advise`]: one device or two, a pure function of what was measured |
+//! | `whatif.rs` | [`predict`]: what another setup would give |
+//! | `simulate.rs` | [`simulate`]: the real engine on simulated lanes, and its outcome |
+//! | `run_report.rs` | [`Document`]: everything that a report shows, as plain data |
+//! | `html.rs` | [`html`]: a report as one page with plots |
+//! | `prometheus.rs` | [`exposition`]: the metrics for Prometheus, and a small server for them |
+//! | `tensorboard.rs` | [`EventFile`]: event files for TensorBoard |
+//! | `trace.rs` | [`write_chrome_trace`]: spans as a file for Perfetto and chrome://tracing |
+//! | `images.rs` | spectrograms, alignments and curves as images |
 
 mod advise;
 mod html;
-mod lanes;
+mod images;
+mod intervals;
 mod metrics;
-mod monitor;
-mod pictures;
+mod notices;
 mod profile;
-mod report;
+mod prometheus;
+mod run_report;
 mod simulate;
+mod snapshot;
 mod tensorboard;
 mod trace;
 mod verdict;
@@ -32,16 +36,18 @@ mod whatif;
 
 pub use advise::{Advice, Paces, Rule, Situation, advise};
 pub use html::{Direction, Label, html};
-pub use lanes::{Interval, busy, overlapped_steps, strip, union};
-pub use metrics::{Metrics, exposition};
-pub use monitor::{MemoryUse, Notice, Notices, QueueFill, Snapshot, WINDOW, headroom, look};
-pub use pictures::{Curve, alignment_png, curves_svg, spectrogram_png};
+pub use images::{Curve, alignment_png, curves_svg, spectrogram_png};
+pub use intervals::{Interval, busy, overlapped_steps, strip, union};
+pub use metrics::{Kind, METRICS, Metric, Read, Sample, Surface, Unit, report_figures, shown_on};
+pub use notices::{Notice, Notices};
 pub use profile::{GAPS, Profile, StageProfile, last_steps, step_times};
-pub use report::{Document, Line, Prediction, Side, Stretch, queue_lines, stretches};
-pub use simulate::{Outcome, Run, STAGES, Simulation, StageReport, simulate};
+pub use prometheus::{MetricsServer, exposition};
+pub use run_report::{Document, Line, Prediction, Side, TimelineSpan, queue_lines, timeline};
+pub use simulate::{Outcome, Run, Simulation, StageReport, WORKS_IN, simulate};
+pub use snapshot::{MemoryUse, Progress, QueueFill, Snapshot, WINDOW, headroom, recent_profile};
 pub use tensorboard::EventFile;
 pub use trace::write_chrome_trace;
 pub use verdict::{
-    Bottleneck, Finding, Knobs, Pressure, Reason, Recommendation, Training, Verdict, thresholds, verdict,
+    Bottleneck, Finding, Knobs, Pressure, Reason, Recommendation, STAGE_TEXTS, Training, Verdict, thresholds, verdict,
 };
 pub use whatif::{Alone, Predicted, predict, rate};

@@ -1,250 +1,400 @@
-//! What Prometheus may ask of a run: a snapshot as text, and a small server for it.
+//! Every figure of a run that is shown anywhere, one row each: what it is called, how it is read and where it appears.
+//!
+//! Prometheus, TensorBoard, the line in the terminal, the dashboard, the text report, the comparison and the HTML page
+//! loop over [`METRICS`]; JSON is the [`Snapshot`] itself. A new metric is a field where it is measured, a row here and,
+//! if people see it, its name in both languages (`metric-NAME`, and `line-NAME` for the line in the terminal).
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use tandem_flow::Lane;
 
-use crate::monitor::Snapshot;
-use crate::verdict::Bottleneck::{Load, Memory, Preprocess, Train, Transfer, Variation};
+use crate::profile::Profile;
+use crate::snapshot::{Progress, Snapshot};
+use crate::verdict::Bottleneck;
 
-const PATIENCE: Duration = Duration::from_secs(2);
-const LONGEST_REQUEST: usize = 8 * 1024;
-const MOST_CLIENTS: usize = 16;
-const HINT: &str = "Tandem: the metrics are at /metrics\n";
-
-/// Serves text at `/metrics` until it is dropped.
-#[derive(Debug)]
-pub struct Metrics {
-    address: SocketAddr,
-    text: Arc<Text>,
-    thread: Option<JoinHandle<()>>,
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name in Prometheus (after `tandem_`) and in text keys.
+    pub name: &'static str,
+    /// How its values are written for people.
+    pub unit: Unit,
+    /// Whether it only grows.
+    pub kind: Kind,
+    /// What it is, in one English sentence.
+    pub help: &'static str,
+    /// Its curve in TensorBoard, with `{}` for the first label, and what values are multiplied with there.
+    pub curve: Option<(&'static str, f64)>,
+    /// Where people see it, with its rank there.
+    pub shown: &'static [(Surface, u8)],
+    /// Where its values come from.
+    pub read: Read,
 }
 
-/// What is served; nothing once the server is to end.
-type Text = Mutex<Option<Arc<str>>>;
-
-impl Metrics {
-    /// Listens at `address`; port 0 takes a free one.
-    pub fn serve(address: SocketAddr) -> io::Result<Metrics> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let text: Arc<Text> = Arc::new(Mutex::new(Some("".into())));
-        let served = text.clone();
-        let thread = thread::Builder::new().name("metrics".into()).spawn(move || accept(&listener, &served))?;
-        Ok(Metrics { address, text, thread: Some(thread) })
-    }
-
-    /// Replaces what is served.
-    pub fn set(&self, text: String) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.into());
-    }
-
-    /// Where it listens, with the real port.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
+/// How values are written for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A whole number.
+    Count,
+    /// A number of any size.
+    Number,
+    /// How many per second.
+    PerSecond,
+    /// Seconds of audio per second.
+    AudioPerSecond,
+    /// Seconds, shown as milliseconds.
+    Milliseconds,
+    /// Seconds, shown as hours, minutes and seconds.
+    Duration,
+    /// A share of one, shown in percent.
+    Ratio,
+    /// Bytes.
+    Bytes,
+    /// 0 or 1.
+    Flag,
 }
 
-impl Drop for Metrics {
-    fn drop(&mut self) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
+impl Unit {
+    /// What a value is multiplied with, its decimals and what stands behind it.
+    pub const fn format(self) -> (f64, usize, &'static str) {
+        match self {
+            Unit::Count | Unit::Bytes | Unit::Flag => (1.0, 0, ""),
+            Unit::Number => (1.0, 3, ""),
+            Unit::PerSecond => (1.0, 2, ""),
+            Unit::AudioPerSecond => (1.0, 0, "s/s"),
+            Unit::Milliseconds => (1e3, 1, "ms"),
+            Unit::Duration => (1.0, 0, "s"),
+            Unit::Ratio => (100.0, 1, "%"),
         }
     }
 }
 
-/// Each client has a thread of its own, so that a silent one keeps nobody waiting; too many are turned away.
-fn accept(listener: &TcpListener, text: &Text) {
-    let clients = Arc::new(());
-    let current = || text.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    while let Some(text) = current() {
-        let Ok((stream, _)) = listener.accept() else {
-            // Nobody there, or no more files may be opened: both pass.
-            thread::park_timeout(Duration::from_millis(50));
-            continue;
-        };
-        if Arc::strong_count(&clients) <= MOST_CLIENTS {
-            let client = clients.clone();
-            let work = move || (answer(stream, &text), drop(client));
-            let _ = thread::Builder::new().name("metrics client".into()).spawn(work);
+/// Prometheus' two kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Goes up and down.
+    Gauge,
+    /// Only grows, also over several starts of a run.
+    Counter,
+}
+
+/// Where people see a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// The line in the terminal.
+    Line,
+    /// The figures at the top of the dashboard, as far as there is room.
+    Dashboard,
+    /// The details of a large dashboard.
+    Details,
+    /// The text report, the comparison of two runs and the HTML page.
+    Report,
+}
+
+/// Where the values of a metric come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Read {
+    /// Known from the first report on.
+    Progress(fn(&Progress) -> Vec<Sample>),
+    /// Known of every run that was traced, `tandem profile` included.
+    Profile(fn(&Profile) -> Vec<Sample>),
+    /// Known once a run has done enough steps.
+    Snapshot(fn(&Snapshot) -> Vec<Sample>),
+}
+
+/// One value, with what tells it from the others of its metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Names and values, as Prometheus has them.
+    pub labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub value: f64,
+}
+
+impl Metric {
+    const fn gauge(name: &'static str, unit: Unit, help: &'static str, read: Read) -> Metric {
+        Metric { name, unit, kind: Kind::Gauge, help, curve: None, shown: &[], read }
+    }
+
+    const fn counter(name: &'static str, unit: Unit, help: &'static str, read: Read) -> Metric {
+        Metric { kind: Kind::Counter, ..Metric::gauge(name, unit, help, read) }
+    }
+
+    const fn curve(self, tag: &'static str) -> Metric {
+        Metric { curve: Some((tag, 1.0)), ..self }
+    }
+
+    const fn on(self, shown: &'static [(Surface, u8)]) -> Metric {
+        Metric { shown, ..self }
+    }
+
+    /// Its values in a snapshot.
+    pub fn samples(&self, snapshot: &Snapshot) -> Vec<Sample> {
+        match self.read {
+            Read::Progress(read) => read(&snapshot.progress),
+            Read::Profile(read) => read(&snapshot.profile),
+            Read::Snapshot(read) => read(snapshot),
         }
+    }
+
+    /// The key of the text that names this value; the first label belongs to it.
+    pub fn text_key(&self, sample: &Sample) -> String {
+        let label = sample.labels.first().map(|(_, value)| format!("-{value}")).unwrap_or_default();
+        format!("metric-{}{label}", self.name)
+    }
+
+    /// The curve and the value that TensorBoard shows.
+    pub fn point(&self, sample: &Sample) -> Option<(String, f64)> {
+        let (tag, scale) = self.curve?;
+        let label = sample.labels.first().map_or("", |(_, value)| value);
+        Some((tag.replace("{}", label), scale * sample.value))
     }
 }
 
-fn answer(mut stream: TcpStream, text: &str) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let request = read_request(&mut stream, deadline)?;
-    stream.write_all(&response(&request, text))?;
-    // Closing with something unread would reset the connection, and the client might lose the answer.
-    stream.shutdown(Shutdown::Write)?;
-    while read_some(&mut stream, deadline, &mut [0; 1024])? > 0 {}
-    Ok(())
+/// The metrics that are shown there, in their order.
+pub fn shown_on(surface: Surface) -> Vec<&'static Metric> {
+    let rank = |metric: &Metric| metric.shown.iter().find(|(on, _)| *on == surface).map(|(_, rank)| *rank);
+    let mut shown: Vec<_> = METRICS.iter().filter_map(|metric| Some((rank(metric)?, metric))).collect();
+    shown.sort_by_key(|(rank, _)| *rank);
+    shown.into_iter().map(|(_, metric)| metric).collect()
 }
 
-/// Up to the empty line, the end or the limit, whichever is first.
-fn read_request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
-    let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
-    while request.len() < LONGEST_REQUEST && !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        match read_some(stream, deadline, &mut buffer)? {
-            0 => break,
-            size => request.extend(&buffer[..size]),
-        }
-    }
-    Ok(request)
-}
-
-fn read_some(stream: &mut TcpStream, deadline: Instant, buffer: &mut [u8]) -> io::Result<usize> {
-    // A timeout of zero is an error, as it should be here.
-    stream.set_read_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
-    stream.read(buffer)
-}
-
-fn response(request: &[u8], text: &str) -> Vec<u8> {
-    let line = String::from_utf8_lossy(request.split(|&byte| byte == b'\r').next().unwrap_or_default());
-    let (method, path) = match line.split(' ').collect::<Vec<_>>()[..] {
-        [method, target, version] if version.starts_with("HTTP/1.") => (method, target.split('?').next()),
-        _ => ("", None),
+/// What the text report, the comparison and the page show of a profile, in their order.
+pub fn report_figures(profile: &Profile) -> Vec<(&'static Metric, Sample)> {
+    let of = |metric: &'static Metric| match metric.read {
+        Read::Profile(read) => read(profile).into_iter().map(|sample| (metric, sample)).collect(),
+        Read::Progress(_) | Read::Snapshot(_) => Vec::new(),
     };
-    let (status, body) = match (method, path) {
-        _ if request.len() >= LONGEST_REQUEST => ("431 Request Header Fields Too Large", "too long\n"),
-        (_, None) => ("400 Bad Request", "not understood\n"),
-        ("GET" | "HEAD", Some("/metrics")) => ("200 OK", text),
-        ("GET" | "HEAD", Some("/")) => ("200 OK", HINT),
-        (_, Some("/metrics" | "/")) => ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD\n"),
-        _ => ("404 Not Found", HINT),
+    shown_on(Surface::Report).into_iter().flat_map(of).collect()
+}
+
+fn one(value: f64) -> Vec<Sample> {
+    vec![Sample { labels: Vec::new(), value }]
+}
+
+fn some(value: Option<f64>) -> Vec<Sample> {
+    value.map(one).unwrap_or_default()
+}
+
+fn each<N: ToString>(label: &'static str, values: impl IntoIterator<Item = (N, f64)>) -> Vec<Sample> {
+    let sample = |(name, value): (N, f64)| Sample { labels: vec![(label, name.to_string())], value };
+    values.into_iter().map(sample).collect()
+}
+
+/// Every metric.
+pub static METRICS: &[Metric] = &[
+    Metric::gauge("step", Unit::Count, "Step the run is at.", Read::Progress(|p| one(p.step as f64))),
+    Metric::gauge(
+        "steps_planned",
+        Unit::Count,
+        "Steps after which the run ends.",
+        Read::Progress(|p| one(p.steps as f64)),
+    ),
+    Metric::counter(
+        "steps_total",
+        Unit::Count,
+        "Steps done since the very start of the run.",
+        Read::Progress(|p| one(p.step as f64)),
+    ),
+    Metric::counter(
+        "clips_total",
+        Unit::Count,
+        "Clips trained on since the very start of the run.",
+        Read::Snapshot(|s| one(s.total_clips as f64)),
+    ),
+    Metric::counter(
+        "audio_seconds_total",
+        Unit::Duration,
+        "Audio trained on since the very start of the run.",
+        Read::Snapshot(|s| one(s.total_audio_s)),
+    ),
+    Metric::counter(
+        "run_seconds_total",
+        Unit::Duration,
+        "Time trained since the very start of the run.",
+        Read::Snapshot(|s| one(s.total_s)),
+    ),
+    Metric::gauge("epoch", Unit::Count, "Epoch the run is in.", Read::Progress(|p| one(p.epoch as f64)))
+        .on(&[(Surface::Dashboard, 6)]),
+    Metric::gauge("loss", Unit::Number, "Loss of the last steps.", Read::Progress(|p| one(p.loss)))
+        .curve("loss/train")
+        .on(&[(Surface::Line, 1), (Surface::Dashboard, 1)]),
+    Metric::gauge(
+        "loss_term",
+        Unit::Number,
+        "Terms of the loss.",
+        Read::Progress(|p| each("term", p.terms.iter().map(|(name, value)| (name, *value)))),
+    )
+    .curve("loss/{}")
+    .on(&[(Surface::Details, 4)]),
+    Metric::gauge(
+        "validation_loss",
+        Unit::Number,
+        "Loss on clips not trained on.",
+        Read::Snapshot(|s| some(s.validation)),
+    )
+    .on(&[(Surface::Dashboard, 3)]),
+    Metric::gauge("learning_rate", Unit::Number, "Learning rate.", Read::Progress(|p| one(p.lr)))
+        .curve("optimizer/lr")
+        .on(&[(Surface::Details, 1)]),
+    Metric::gauge("gradient_norm", Unit::Number, "Norm of the gradients.", Read::Progress(|p| one(p.grad_norm)))
+        .curve("optimizer/grad_norm")
+        .on(&[(Surface::Details, 2)]),
+    Metric::gauge("steps_per_second", Unit::PerSecond, "Steps per second.", Read::Progress(|p| one(p.steps_per_s)))
+        .curve("speed/steps_per_s")
+        .on(&[(Surface::Line, 2), (Surface::Dashboard, 4)]),
+    Metric::gauge("clips_per_second", Unit::PerSecond, "Clips per second.", Read::Progress(|p| one(p.clips_per_s)))
+        .curve("speed/clips_per_s"),
+    Metric::gauge(
+        "audio_seconds_per_second",
+        Unit::AudioPerSecond,
+        "Seconds of audio trained on per second.",
+        Read::Progress(|p| one(p.audio_per_s)),
+    )
+    .curve("speed/audio_per_s")
+    .on(&[(Surface::Line, 5), (Surface::Dashboard, 5)]),
+    Metric::gauge("eta_seconds", Unit::Duration, "Time until the run ends.", Read::Progress(|p| one(p.eta_s)))
+        .on(&[(Surface::Line, 3), (Surface::Dashboard, 2)]),
+    Metric::gauge(
+        "interval_starved_ratio",
+        Unit::Ratio,
+        "Share of the time since the last report in which the model waited for data.",
+        Read::Progress(|p| one(p.starved)),
+    )
+    .curve("lanes/starved")
+    .on(&[(Surface::Line, 4)]),
+    Metric::gauge(
+        "recent_steps_per_second",
+        Unit::PerSecond,
+        "Steps per second of the last hundred steps.",
+        Read::Profile(|p| one(p.steps_per_s)),
+    )
+    .on(&[(Surface::Report, 1)]),
+    Metric::gauge(
+        "step_period_seconds",
+        Unit::Milliseconds,
+        "Time of a step and of waiting for its batch, mean.",
+        Read::Profile(|p| one(p.period_ms / 1e3)),
+    )
+    .on(&[(Surface::Report, 2)]),
+    Metric::gauge(
+        "lane_busy_ratio",
+        Unit::Ratio,
+        "Share of the time in which a lane worked.",
+        Read::Profile(|p| each("lane", [(Lane::Model.name(), p.model_busy), (Lane::Data.name(), p.data_busy)])),
+    )
+    .curve("lanes/{}_busy")
+    .on(&[(Surface::Report, 3)]),
+    Metric::gauge(
+        "starved_ratio",
+        Unit::Ratio,
+        "Share of the time in which the model waited for data.",
+        Read::Profile(|p| one(p.starved)),
+    )
+    .on(&[(Surface::Report, 4)]),
+    Metric::gauge(
+        "variation_ratio",
+        Unit::Ratio,
+        "Standard deviation of the time from step to step, over its mean.",
+        Read::Profile(|p| one(p.variation)),
+    )
+    .on(&[(Surface::Report, 5)]),
+    Metric {
+        curve: Some(("stages/{}_ms", 1e3)),
+        ..Metric::gauge(
+            "stage_mean_seconds",
+            Unit::Milliseconds,
+            "Time of a stage, mean.",
+            Read::Profile(|p| each("stage", p.stages.iter().map(|row| (&row.name, row.mean_ms / 1e3)))),
+        )
+    },
+    Metric::gauge(
+        "stage_std_seconds",
+        Unit::Milliseconds,
+        "Time of a stage, standard deviation.",
+        Read::Profile(|p| each("stage", p.stages.iter().map(|row| (&row.name, row.std_ms / 1e3)))),
+    ),
+    Metric::gauge(
+        "headroom_ratio",
+        Unit::Ratio,
+        "What infinitely fast data would add to the speed: 0.44 is 44 % more.",
+        Read::Snapshot(|s| one(s.headroom)),
+    ),
+    Metric::gauge(
+        "bottleneck",
+        Unit::Flag,
+        "1 for what limits the speed; train is healthy.",
+        Read::Snapshot(|s| {
+            each("stage", Bottleneck::ALL.map(|limit| (limit, f64::from(limit == s.verdict.bottleneck))))
+        }),
+    ),
+    Metric::gauge(
+        "cpu_ratio",
+        Unit::Ratio,
+        "Use of the CPU.",
+        Read::Snapshot(|s| some(s.cpu_percent.map(|percent| percent / 100.0))),
+    )
+    .on(&[(Surface::Details, 3)]),
+    Metric::gauge(
+        "queue_items",
+        Unit::Count,
+        "Batches in a queue.",
+        Read::Snapshot(|s| each("queue", s.queues.iter().map(|queue| (&queue.name, queue.items as f64)))),
+    )
+    .curve("queues/{}"),
+    Metric::gauge(
+        "queue_capacity",
+        Unit::Count,
+        "Batches a queue can hold.",
+        Read::Snapshot(|s| each("queue", s.queues.iter().map(|queue| (&queue.name, queue.capacity as f64)))),
+    ),
+    Metric::gauge(
+        "memory_used_bytes",
+        Unit::Bytes,
+        "Memory in use.",
+        Read::Snapshot(|s| memory(s, |memory| Some(memory.used_bytes))),
+    )
+    .curve("memory/{}_bytes"),
+    Metric::gauge(
+        "memory_limit_bytes",
+        Unit::Bytes,
+        "Memory that may be used.",
+        Read::Snapshot(|s| memory(s, |memory| memory.limit_bytes)),
+    ),
+    Metric::gauge(
+        "simulated",
+        Unit::Flag,
+        "1 if the devices are simulated.",
+        Read::Snapshot(|s| one(f64::from(s.simulated))),
+    ),
+];
+
+fn memory(snapshot: &Snapshot, bytes: fn(&crate::MemoryUse) -> Option<u64>) -> Vec<Sample> {
+    let sample = |memory: &crate::MemoryUse| {
+        let labels = vec![("name", memory.name.clone()), ("device", memory.device.clone())];
+        Some(Sample { labels, value: bytes(memory)? as f64 })
     };
-    let (kind, size) = ("text/plain; version=0.0.4; charset=utf-8\r\nConnection: close", body.len());
-    let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n");
-    [head.as_bytes(), if method == "HEAD" { b"" } else { body.as_bytes() }].concat()
-}
-
-/// The snapshot in Prometheus' text format.
-pub fn exposition(snapshot: &Snapshot) -> String {
-    let Snapshot { profile, verdict, .. } = snapshot;
-    let text = &mut String::new();
-    let mut one = |name: &str, help: &str, value: f64| family(text, name, help, [(String::new(), value)]);
-    one("step", "Step the run is at.", snapshot.step as f64);
-    one("steps_planned", "Steps after which the run ends.", snapshot.steps as f64);
-    one("steps_total", "Steps done since the very start of the run.", snapshot.step as f64);
-    one("clips_total", "Clips trained on since the very start of the run.", snapshot.total_clips as f64);
-    one("audio_seconds_total", "Audio trained on since the very start of the run.", snapshot.total_audio_s);
-    one("run_seconds_total", "Time trained since the very start of the run.", snapshot.total_s);
-    one("epoch", "Epoch the run is in.", snapshot.epoch as f64);
-    one("loss", "Loss of the last steps.", snapshot.loss);
-    one("learning_rate", "Learning rate.", snapshot.rate);
-    one("gradient_norm", "Norm of the gradients.", snapshot.norm);
-    one("steps_per_second", "Steps per second.", snapshot.steps_per_s);
-    one("clips_per_second", "Clips per second.", snapshot.clips_per_s);
-    one("audio_seconds_per_second", "Seconds of audio trained on per second.", snapshot.audio_per_s);
-    one("starved_ratio", "Share of the time in which the model waited for data.", profile.starved);
-    one("headroom_ratio", "What infinitely fast data would add to the speed: 0.44 is 44 % more.", snapshot.headroom);
-    one("simulated", "1 if the devices are simulated.", f64::from(snapshot.simulated));
-
-    let optional = |value: Option<f64>| value.map(|value| (String::new(), value));
-    family(text, "validation_loss", "Loss on clips not trained on.", optional(snapshot.validation));
-    family(text, "cpu_ratio", "Use of the processor.", optional(snapshot.cpu_percent.map(|percent| percent / 100.0)));
-    let terms = snapshot.terms.iter().map(|(term, value)| (labels([("term", term)]), *value));
-    family(text, "loss_term", "Terms of the loss.", terms);
-    let stages = profile.stages.iter().map(|stage| (labels([("stage", &stage.name)]), stage));
-    family(text, "stage_mean_seconds", "Time of a stage, mean.", stages.clone().map(|(l, s)| (l, s.mean_ms / 1e3)));
-    family(text, "stage_std_seconds", "Time of a stage, standard deviation.", stages.map(|(l, s)| (l, s.std_ms / 1e3)));
-    let lanes = [("data", profile.data_busy), ("model", profile.model_busy)];
-    let lanes = lanes.map(|(lane, busy)| (labels([("lane", lane)]), busy));
-    family(text, "lane_busy_ratio", "Share of the time in which a lane worked.", lanes);
-    let queues = snapshot.queues.iter().map(|queue| (labels([("queue", &queue.name)]), queue));
-    family(text, "queue_items", "Batches in a queue.", queues.clone().map(|(l, q)| (l, q.items as f64)));
-    family(text, "queue_capacity", "Batches a queue can hold.", queues.map(|(l, q)| (l, q.capacity as f64)));
-    let memory = snapshot.memory.iter().map(|m| (labels([("name", &m.name), ("device", &m.device)]), m));
-    family(text, "memory_used_bytes", "Memory in use.", memory.clone().map(|(l, m)| (l, m.used_bytes as f64)));
-    let limits = memory.filter_map(|(l, m)| Some((l, m.limit_bytes? as f64)));
-    family(text, "memory_limit_bytes", "Memory that may be used.", limits);
-    let states = [Load, Preprocess, Transfer, Train, Variation, Memory];
-    let states = states.map(|state| (labels([("stage", &state.to_string())]), f64::from(state == verdict.bottleneck)));
-    family(text, "bottleneck", "1 for what limits the speed; train is healthy.", states);
-    std::mem::take(text)
-}
-
-fn family(text: &mut String, name: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
-    let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-    // A map, because Prometheus takes no series twice.
-    let samples: BTreeMap<String, f64> = samples.into_iter().collect();
-    if !samples.is_empty() {
-        let _ = write!(text, "# HELP tandem_{name} {help}\n# TYPE tandem_{name} {kind}\n");
-    }
-    for (labels, value) in samples {
-        let value = value.to_string().replace("inf", if value > 0.0 { "+Inf" } else { "Inf" });
-        let _ = writeln!(text, "tandem_{name}{labels} {value}");
-    }
-}
-
-fn labels<const N: usize>(pairs: [(&str, &str); N]) -> String {
-    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("{{{}}}", pairs.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).join(","))
+    snapshot.memory.iter().filter_map(sample).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    const GET: &[u8] = b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n";
-
-    fn ask(metrics: &Metrics, request: &[u8]) -> io::Result<String> {
-        let mut stream = TcpStream::connect(metrics.address())?;
-        stream.write_all(request)?;
-        io::read_to_string(stream)
-    }
-
     #[test]
-    fn answers_as_http_asks() -> io::Result<()> {
-        let metrics = Metrics::serve(([127, 0, 0, 1], 0).into())?;
-        metrics.set("a 1\n".into());
-        let get = ask(&metrics, GET)?;
-        assert!(get.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
-        assert!(get.ends_with("Connection: close\r\nContent-Length: 4\r\n\r\na 1\n"));
-        assert_eq!(ask(&metrics, b"HEAD /metrics HTTP/1.0\r\n\r\n")?, get.trim_end_matches("a 1\n"));
-        assert!(ask(&metrics, b"GET / HTTP/1.1\r\n\r\n")?.ends_with(HINT));
-        let status = |request: &[u8]| ask(&metrics, request).map(|answer| answer[9..12].to_owned());
-        assert_eq!(status(b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc")?, "405");
-        assert_eq!(status(b"GET /other HTTP/1.1\r\n\r\n")?, "404");
-        assert_eq!(status(b"\xff\x00\r\n\r\n")?, "400");
-        assert_eq!(status(&[b'x'; 20_000])?, "431");
-        Ok(())
-    }
-
-    #[test]
-    fn silent_clients_stop_nobody_and_drop_frees_the_port() -> io::Result<()> {
-        let start = Instant::now();
-        let metrics = Metrics::serve(([127, 0, 0, 1], 0).into())?;
-        metrics.set("a 1\n".into());
-        let address = metrics.address();
-        let _silent = [(); 8].map(|()| TcpStream::connect(address));
-        let get = || ask(&metrics, GET).is_ok_and(|answer| answer.ends_with("\r\n\r\na 1\n"));
-        let both = thread::scope(|scope| [scope.spawn(get), scope.spawn(get)].map(|client| client.join().ok()));
-        assert_eq!(both, [Some(true); 2]);
-        assert_eq!(Metrics::serve(address).map_err(|error| error.kind()).err(), Some(io::ErrorKind::AddrInUse));
-        drop(metrics);
-        assert!(start.elapsed() < PATIENCE);
-        Metrics::serve(address).map(drop)
-    }
-
-    #[test]
-    fn text_is_escaped_and_no_series_comes_twice() {
-        let (mut text, odd) = (String::new(), labels([("a", "\"\\\n"), ("b", "ü")]));
-        family(&mut text, "x", "Help.", [(odd.clone(), 1.0), (odd, f64::NAN), ("".into(), f64::INFINITY)]);
-        family(&mut text, "x_total", "Help.", [("".into(), f64::NEG_INFINITY)]);
-        family(&mut text, "none", "Help.", []);
-        let x =
-            "# HELP tandem_x Help.\n# TYPE tandem_x gauge\ntandem_x +Inf\ntandem_x{a=\"\\\"\\\\\\n\",b=\"ü\"} NaN\n";
-        let total = "# HELP tandem_x_total Help.\n# TYPE tandem_x_total counter\ntandem_x_total -Inf\n";
-        assert_eq!(text, [x, total].concat());
+    fn names_curves_and_ranks_are_there_once() {
+        let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), METRICS.len());
+        let curves: Vec<&str> = METRICS.iter().filter_map(|metric| Some(metric.curve?.0)).collect();
+        assert_eq!(curves.iter().collect::<BTreeSet<_>>().len(), curves.len());
+        for surface in [Surface::Line, Surface::Dashboard, Surface::Details, Surface::Report] {
+            let of = METRICS.iter().flat_map(|metric| metric.shown).filter(|(on, _)| *on == surface);
+            let ranks: Vec<u8> = of.map(|(_, rank)| *rank).collect();
+            assert_eq!(ranks.iter().collect::<BTreeSet<_>>().len(), ranks.len(), "{surface:?}");
+            assert!(shown_on(surface).len() >= 4, "{surface:?}");
+        }
+        for metric in METRICS {
+            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+        }
     }
 }

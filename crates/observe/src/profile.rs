@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tandem_flow::{Cursor, Span};
+use tandem_flow::{Cursor, Span, Stage};
 
-use crate::lanes::{busy, union};
-use crate::simulate::STAGES;
+use crate::intervals::{busy, union};
 
 /// The name of the time in which the model had nothing to do.
 pub const GAPS: &str = "gaps";
@@ -15,7 +14,7 @@ pub const GAPS: &str = "gaps";
 /// One stage, per batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageProfile {
-    /// Its name; `train` and the gaps between steps come last.
+    /// The name of a [`Stage`], or [`GAPS`].
     pub name: String,
     /// Mean milliseconds of a batch.
     pub mean_ms: f64,
@@ -36,7 +35,7 @@ pub struct Profile {
     pub period_ms: f64,
     /// Steps per second.
     pub steps_per_s: f64,
-    /// load, preprocess, transfer, train, gaps.
+    /// The timed stages from source to sink, then the gaps between steps.
     pub stages: Vec<StageProfile>,
     /// Share of the time that the data lane worked (preprocess and transfer, at least one of them).
     pub data_busy: f64,
@@ -47,7 +46,7 @@ pub struct Profile {
     /// Standard deviation of the time from step to step, over its mean.
     pub variation: f64,
     /// The stage whose time varies with it.
-    pub varies_with: Option<String>,
+    pub varies_with: Option<Stage>,
 }
 
 impl Profile {
@@ -63,24 +62,24 @@ impl Profile {
         let periods: Vec<f64> = counted.iter().map(|step| period(step)).collect();
         let gaps: Vec<f64> = counted.iter().map(|step| ms(step.waited)).collect();
         let all_ms = periods.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        let by_stage: BTreeMap<&str, BTreeMap<Cursor, f64>> = STAGES
-            .iter()
+        let by_stage: BTreeMap<Stage, BTreeMap<Cursor, f64>> = Stage::TIMED
+            .into_iter()
             .map(|stage| {
-                let of_stage = spans.iter().filter(|span| &*span.stage == *stage);
-                (*stage, of_stage.map(|span| (span.cursor, ms(span.end - span.start))).collect())
+                let of_stage = spans.iter().filter(|span| span.is(stage));
+                (stage, of_stage.map(|span| (span.cursor, ms(span.end - span.start))).collect())
             })
             .collect();
-        let of_counted = |stage: &str| -> Vec<f64> {
-            counted.iter().filter_map(|step| by_stage[stage].get(&step.cursor).copied()).collect()
+        let of_counted = |stage: Stage| -> Vec<f64> {
+            counted.iter().filter_map(|step| by_stage[&stage].get(&step.cursor).copied()).collect()
         };
-        let mut rows: Vec<(&str, f64, f64)> = STAGES
-            .iter()
+        let mut rows: Vec<(&str, f64, f64)> = Stage::TIMED
+            .into_iter()
             .map(|stage| {
-                let (mean, std) = mean_and_deviation(&of_counted(stage));
-                (*stage, mean, std)
+                let (mean, std) = mean_and_std(&of_counted(stage));
+                (stage.name(), mean, std)
             })
             .collect();
-        let (gap, gap_std) = mean_and_deviation(&gaps);
+        let (gap, gap_std) = mean_and_std(&gaps);
         rows.push((GAPS, gap, gap_std));
         let all: f64 = rows.iter().map(|(_, mean, _)| mean).sum();
         let stages = rows.iter().map(|&(name, mean_ms, std_ms)| StageProfile {
@@ -89,20 +88,20 @@ impl Profile {
             std_ms,
             share: if all > 0.0 { mean_ms / all } else { 0.0 },
         });
-        let (period_ms, period_std) = mean_and_deviation(&periods);
-        let varies_with = STAGES
-            .iter()
-            .map(|stage| (*stage, correlation(&of_counted(stage), &periods)))
+        let (period_ms, period_std) = mean_and_std(&periods);
+        let varies_with = Stage::TIMED
+            .into_iter()
+            .map(|stage| (stage, correlation(&of_counted(stage), &periods)))
             .filter(|(_, together)| *together > 0.3)
             .max_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(stage, _)| stage.to_owned());
+            .map(|(stage, _)| stage);
         Some(Profile {
             steps: counted.len(),
             warm_up: steps.len() - counted.len(),
             period_ms,
             steps_per_s: 1e3 * counted.len() as f64 / all_ms,
             stages: stages.collect(),
-            data_busy: busy(&union(spans, &["preprocess", "transfer"]), window),
+            data_busy: busy(&union(spans, &Stage::DATA_LANE), window),
             model_busy: 1.0 - gaps.iter().sum::<f64>() / all_ms,
             starved: gaps.iter().sum::<f64>() / all_ms,
             variation: if period_ms > 0.0 { period_std / period_ms } else { 0.0 },
@@ -123,15 +122,20 @@ impl Profile {
         rounded.iter().map(|tenth| format!("{:.1}", *tenth as f64 / 10.0)).collect()
     }
 
-    /// A stage by its name.
-    pub fn stage(&self, name: &str) -> &StageProfile {
-        self.stages.iter().find(|stage| stage.name == name).expect("every profile has every stage")
+    /// One stage.
+    pub fn stage(&self, stage: Stage) -> &StageProfile {
+        self.row(stage.name()).expect("every profile has every timed stage")
+    }
+
+    /// The row of this name: a stage, or [`GAPS`].
+    pub fn row(&self, name: &str) -> Option<&StageProfile> {
+        self.stages.iter().find(|row| row.name == name)
     }
 }
 
 /// The steps in order.
 fn steps(spans: &[Span]) -> Vec<&Span> {
-    let mut steps: Vec<&Span> = spans.iter().filter(|span| &*span.stage == "train").collect();
+    let mut steps: Vec<&Span> = spans.iter().filter(|span| span.is(Stage::Train)).collect();
     steps.sort_by_key(|span| span.start);
     steps
 }
@@ -157,7 +161,7 @@ fn ms(duration: Duration) -> f64 {
     1e3 * duration.as_secs_f64()
 }
 
-fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+fn mean_and_std(values: &[f64]) -> (f64, f64) {
     if values.is_empty() {
         return (0.0, 0.0);
     }
@@ -168,7 +172,7 @@ fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
 
 /// How much two series rise and fall together, from -1 to 1; 0 for those that do not.
 fn correlation(a: &[f64], b: &[f64]) -> f64 {
-    let ((mean_a, std_a), (mean_b, std_b)) = (mean_and_deviation(a), mean_and_deviation(b));
+    let ((mean_a, std_a), (mean_b, std_b)) = (mean_and_std(a), mean_and_std(b));
     if a.len() != b.len() || std_a == 0.0 || std_b == 0.0 {
         return 0.0;
     }

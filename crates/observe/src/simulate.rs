@@ -1,4 +1,4 @@
-//! The real engine on simulated lanes, and what came of it.
+//! The real engine on simulated lanes, and its outcome.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,36 +7,37 @@ use std::time::Duration;
 use serde::Serialize;
 use tandem_device::{Cost, FaultPlan, SharedCores, SimulatedDevice};
 use tandem_flow::{
-    Autotune, Budget, Clock, Context, Cursor, Decision, Error, Flow, Knob, Oversize, QueueStats, StageStats, Stop,
-    Trace,
+    Autotune, Budget, Clock, Context, Cursor, Decision, Error, Flow, Knob, Lane, Oversize, Place, QueueStats, Stage,
+    StageStats, Stop, Trace,
 };
 
-use crate::lanes::{Interval, busy, overlapped_steps, union};
+use crate::intervals::{Interval, busy, overlapped_steps, union};
 use crate::whatif::Alone;
 
-/// The stages of the chain, from source to sink.
-pub const STAGES: [&str; 4] = ["load", "preprocess", "transfer", "train"];
+/// What works in each of [`Stage::TIMED`]: the cores of the host, the data lane, the link between the devices, the model
+/// lane.
+pub const WORKS_IN: [&str; 4] = [Place::Host.name(), Lane::Data.name(), "link", Lane::Model.name()];
 
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Simulation {
-    /// The cost of each of [`STAGES`].
+    /// The cost of each of [`Stage::TIMED`].
     pub costs: [Cost; 4],
     /// What batches really took, instead of the costs.
     pub measured: Option<Alone>,
     /// How many batches to train on.
     pub steps: u64,
-    /// Batches loaded at once; zero: in line.
+    /// Batches loaded at once; zero: synchronous.
     pub workers: usize,
     /// The most that autotune may make of it.
     pub max_workers: usize,
     /// Cores of the simulated host that loads.
     pub cores: usize,
-    /// Depth of the host queue; zero: in line.
+    /// Depth of the host queue; zero: synchronous.
     pub buffer: usize,
-    /// Depth of the queue before transfer; zero: in line.
+    /// Depth of the queue before transfer; zero: synchronous.
     pub depth: usize,
-    /// Depth of the queue before train; zero: in line.
+    /// Depth of the queue before train; zero: synchronous.
     pub device_queue: usize,
     /// Size of a batch.
     pub batch_bytes: usize,
@@ -98,7 +99,7 @@ pub struct StageReport {
     pub stats: StageStats,
 }
 
-/// What came of a simulation.
+/// The outcome of a simulation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Always true: these are not measurements of a device.
@@ -145,7 +146,7 @@ pub struct Outcome {
     pub starved_at_end: f64,
 }
 
-/// A simulation that ended: what came of it, also when it failed half-way.
+/// A simulation that ended: its outcome, also when it failed half-way.
 #[derive(Debug)]
 pub struct Run {
     /// The figures, of all steps that were done.
@@ -165,21 +166,25 @@ pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: 
     let workers = Knob::new("workers", simulation.workers, 0..=simulation.max_workers.max(simulation.workers));
     let buffer = Knob::new("buffer", simulation.buffer, 0..=simulation.buffer.max(64));
     let depth = |name, depth: usize| Knob::new(name, depth, 0..=depth.max(16));
-    let (data_depth, model_depth) = (depth("data", simulation.depth), depth("model", simulation.device_queue));
-    let memory = Budget::new("host", simulation.memory_limit, Oversize::Alone);
+    let (data_depth, model_depth) = (depth("depth", simulation.depth), depth("device queue", simulation.device_queue));
+    let memory = Budget::new(Place::Host, simulation.memory_limit, Oversize::Alone);
 
     let mut tuner = simulation.autotune.then(|| {
-        Autotune::new(&context, "train")
-            .workers("load", &workers)
-            .depth("host", &buffer)
-            .depth("data", &data_depth)
-            .depth("model", &model_depth)
+        Autotune::new(&context, Stage::Train)
+            .workers(Stage::Load, &workers)
+            .depth(Place::Host, &buffer)
+            .depth(Place::Data, &data_depth)
+            .depth(Place::Model, &model_depth)
             .budget(&memory)
     });
-    let device = |name: &str, slots| {
-        SimulatedDevice::new(&context, name).slots(slots).seed(simulation.seed).faults(simulation.faults.clone())
+    let device = |at: usize| {
+        let slots = if Stage::TIMED[at] == Stage::Load { simulation.cores } else { 1 };
+        SimulatedDevice::new(&context, WORKS_IN[at])
+            .slots(slots)
+            .seed(simulation.seed)
+            .faults(simulation.faults.clone())
     };
-    let lanes = [device("host", simulation.cores), device("data", 1), device("link", 1), device("model", 1)];
+    let lanes = [0, 1, 2, 3].map(device);
     let measured = simulation.measured.clone().map(|alone| {
         let cores = SharedCores::new(&context.clock, simulation.cores, alone.slice());
         Arc::new((alone, cores))
@@ -189,24 +194,24 @@ pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: 
         move |number: u64| {
             match measured.as_deref() {
                 Some((alone, cores)) => cores.work(alone.time(number, index), alone.threads[index]),
-                None => lane.work(STAGES[index], number, &cost)?,
+                None => lane.work(Stage::TIMED[index].name(), number, &cost)?,
             }
             Ok(number)
         }
     };
     let (steps, batch_bytes) = (simulation.steps, simulation.batch_bytes);
-    // What was measured goes on after the last step that is looked at.
+    // What was measured continues after the last step that counts.
     let batches = if measured.is_some() { u64::MAX } else { steps };
-    let flow = Flow::source(&context, "plan", Cursor::START, 1, move |_| 0..batches)
+    let flow = Flow::source(&context, Stage::Plan, Cursor::START, 1, move |_| 0..batches)
         .lease(&memory, move |_| batch_bytes)
-        .par_stage(STAGES[0], &workers, work(0))
-        .prefetch("host", &buffer)
-        .stage(STAGES[1], work(1))
-        .prefetch("data", &data_depth)
-        .stage(STAGES[2], work(2))
+        .par_stage(Stage::Load, &workers, work(0))
+        .prefetch(Place::Host, &buffer)
+        .stage(Stage::Preprocess, work(1))
+        .prefetch(Place::Data, &data_depth)
+        .stage(Stage::Transfer, work(2))
         .release(&memory)
-        .prefetch("model", &model_depth)
-        .stage(STAGES[3], work(3));
+        .prefetch(Place::Model, &model_depth)
+        .stage(Stage::Train, work(3));
 
     let mut decisions = Vec::new();
     let mut error = None;
@@ -236,31 +241,30 @@ fn evaluate(
     let fill = steps.first().map_or(Duration::ZERO, |step| step.0);
     let end = steps.last().map_or(Duration::ZERO, |step| step.1);
     let window = (fill, end);
-    let lane = |stage: usize| busy(&union(&spans, &STAGES[stage..=stage]), window);
-    let stats: Vec<StageStats> = STAGES.iter().filter_map(|name| context.stage(name)).collect();
+    let lane = |stage: Stage| busy(&union(&spans, &[stage]), window);
+    let stats: Vec<StageStats> = Stage::TIMED.iter().filter_map(|stage| context.stage(stage)).collect();
     let means: f64 = stats.iter().map(|stage| stage.busy.overall_mean).sum();
     // Only the work on batches that were trained on: a run that ended early had prepared more.
-    let trained: BTreeSet<Cursor> =
-        spans.iter().filter(|span| &*span.stage == STAGES[3]).map(|span| span.cursor).collect();
-    let total = |stage: &str| -> f64 {
-        let own = spans.iter().filter(|span| &*span.stage == stage && trained.contains(&span.cursor));
+    let trained: BTreeSet<Cursor> = spans.iter().filter(|span| span.is(Stage::Train)).map(|span| span.cursor).collect();
+    let total = |stage: Stage| -> f64 {
+        let own = spans.iter().filter(|span| span.is(stage) && trained.contains(&span.cursor));
         own.map(|span| (span.end - span.start).as_secs_f64()).sum()
     };
-    let lanes_of = |stage: &str| if stage == "load" { workers.clamp(1, simulation.cores) as f64 } else { 1.0 };
-    let slowest = STAGES.iter().map(|stage| total(stage) / lanes_of(stage)).fold(0.0, f64::max);
+    let lanes_of = |stage: Stage| if stage == Stage::Load { workers.clamp(1, simulation.cores) as f64 } else { 1.0 };
+    let slowest = Stage::TIMED.into_iter().map(|stage| total(stage) / lanes_of(stage)).fold(0.0, f64::max);
     let wall_s = end.as_secs_f64();
-    let serial_s: f64 = STAGES.iter().map(|stage| total(stage)).sum();
+    let serial_s: f64 = Stage::TIMED.into_iter().map(total).sum();
     let tail = &steps[steps.len().saturating_sub(20)..];
     Outcome {
         simulated: true,
         clock: if context.clock.is_virtual() { "virtual" } else { "real" },
         steps: steps.len() as u64,
-        model_busy: lane(3),
-        data_busy: lane(1),
-        host_busy: lane(0),
-        link_busy: lane(2),
+        model_busy: lane(Stage::Train),
+        data_busy: lane(Stage::Preprocess),
+        host_busy: lane(Stage::Load),
+        link_busy: lane(Stage::Transfer),
         starved: starved(&steps),
-        overlap: overlapped_steps(&spans, &STAGES[..3], STAGES[3]),
+        overlap: overlapped_steps(&spans),
         wall_s,
         elapsed_s: context.clock.now().as_secs_f64(),
         fill_s: fill.as_secs_f64(),
@@ -287,7 +291,7 @@ fn evaluate(
 
 /// The steps in order, unmerged.
 fn union_of_steps(spans: &[tandem_flow::Span]) -> Vec<Interval> {
-    spans.iter().filter(|span| &*span.stage == STAGES[3]).map(|span| (span.start, span.end)).collect()
+    spans.iter().filter(|span| span.is(Stage::Train)).map(|span| (span.start, span.end)).collect()
 }
 
 /// The share of the time between the first and the last step that lies between steps.
@@ -390,7 +394,7 @@ mod tests {
             };
             let step = draw("step", 20.0, 200.0);
             // Up to 70 % of what eight cores can do beside this step, with up to 30 % jitter.
-            let load = step * draw("load", 0.5, 5.6);
+            let load = step * draw(Stage::Load.name(), 0.5, 5.6);
             start.costs[3] = cost(step, 0.05 * step);
             start.costs[0] = cost(load, load * draw("jitter", 0.0, 0.3));
             (start.costs[1], start.costs[2]) = (cost(0.2 * step, 0.0), cost(0.3 * step, 0.0));
@@ -424,7 +428,7 @@ mod tests {
         (simulation.autotune, simulation.memory_limit) = (true, 12 << 20);
         let outcome = run(&simulation);
         assert!(outcome.memory_high_water_bytes <= 12 << 20);
-        let host = outcome.queues.iter().find(|queue| queue.name == "host").expect("it exists");
+        let host = outcome.queues.iter().find(|queue| *queue.name == Place::Host).expect("it exists");
         assert!(host.capacity < 12, "{host:?}");
         assert!(outcome.decisions.iter().any(|decision| decision.reason.starts_with("memory")));
     }

@@ -1,6 +1,6 @@
-//! Event files for TensorBoard: scalars, pictures, sounds and text of a run.
+//! Event files for TensorBoard: scalars, images, audio and text of a run.
 //!
-//! Scalars, pictures and sounds are written as `simple_value`, `image` and `audio` (as PyTorch does): TensorBoard turns
+//! Scalars, images and audio are written as `simple_value`, `image` and `audio` (as PyTorch does): TensorBoard turns
 //! them into its newer tensors while reading, and other readers know these best. Text exists as a tensor only.
 
 use std::fs::{self, File, OpenOptions};
@@ -22,21 +22,21 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Starts a run in `folder`, which is made if need be. Values of older files there are dropped by TensorBoard.
-    pub fn create(folder: &Path) -> io::Result<EventFile> {
-        EventFile::resume(folder, 0)
+    /// Starts a run in `dir`, which is made if need be. Values of older files there are dropped by TensorBoard.
+    pub fn create(dir: &Path) -> io::Result<EventFile> {
+        EventFile::resume(dir, 0)
     }
 
-    /// Goes on with a run in a new file. `step` is the first step that is done (again): TensorBoard drops what older
+    /// Resumes a run in a new file. `step` is the first step that is done (again): TensorBoard drops what older
     /// files say of it and of later ones.
-    pub fn resume(folder: &Path, step: u64) -> io::Result<EventFile> {
-        EventFile::open(folder, step, now)
+    pub fn resume(dir: &Path, step: u64) -> io::Result<EventFile> {
+        EventFile::open(dir, step, now)
     }
 
     /// Like [`EventFile::resume`], with a clock that gives the seconds since 1970.
-    pub fn open(folder: &Path, step: u64, clock: fn() -> f64) -> io::Result<EventFile> {
-        fs::create_dir_all(folder)?;
-        let (path, file) = new_file(folder, clock() as u64)?;
+    pub fn open(dir: &Path, step: u64, clock: fn() -> f64) -> io::Result<EventFile> {
+        fs::create_dir_all(dir)?;
+        let (path, file) = new_file(dir, clock() as u64)?;
         let mut events = EventFile { path, file, pending: Vec::new(), clock };
         events.event(0, Message::default().bytes(3, b"brain.Event:2"))?;
         // In every file, the first one too: TensorBoard purges from the second START of a run on.
@@ -56,13 +56,13 @@ impl EventFile {
         self.value(step, tag, Message::default().fixed(2, &(value as f32).to_le_bytes()))
     }
 
-    /// Adds a PNG of this size to the pictures `tag`.
+    /// Adds a PNG of this size to the images `tag`.
     pub fn image(&mut self, step: u64, tag: &str, png: &[u8], width: u32, height: u32) -> io::Result<()> {
         let image = Message::default().int(1, height.into()).int(2, width.into()).int(3, 3).bytes(4, png);
         self.value(step, tag, Message::default().message(4, image))
     }
 
-    /// Adds a mono WAV file to the sounds `tag`.
+    /// Adds a mono WAV file to the audio `tag`.
     pub fn audio(&mut self, step: u64, tag: &str, wav: &[u8], sample_rate: u32, frames: u64) -> io::Result<()> {
         let rate = (sample_rate as f32).to_le_bytes();
         let audio = Message::default().fixed(1, &rate).int(2, 1).int(3, frames).bytes(4, wav).bytes(5, b"audio/wav");
@@ -118,13 +118,13 @@ fn now() -> f64 {
 }
 
 /// A file whose name sorts after all older ones, because TensorBoard reads them in that order.
-fn new_file(folder: &Path, seconds: u64) -> io::Result<(PathBuf, File)> {
-    let names = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.to_owned()));
+fn new_file(dir: &Path, seconds: u64) -> io::Result<(PathBuf, File)> {
+    let names = fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.to_owned()));
     let newest = names.filter_map(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok()).max();
     let seconds = seconds.max(newest.map_or(0, |newest| newest.saturating_add(1)));
     let mut number = 0;
     loop {
-        let path = folder.join(format!("{PREFIX}{seconds}.{}.{}.{number}", host(), std::process::id()));
+        let path = dir.join(format!("{PREFIX}{seconds}.{}.{}.{number}", host(), std::process::id()));
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             file => return Ok((path, file?)),
@@ -189,7 +189,7 @@ fn frame(data: &[u8], out: &mut Vec<u8>) {
     out.extend([&length, &masked(&length)[..], data, &masked(data)].concat());
 }
 
-/// Bit by bit: a sound of 500 kB takes about 10 ms, and is written rarely.
+/// Bit by bit: audio of 500 kB takes about 10 ms, and is written rarely.
 fn crc32c(data: &[u8]) -> u32 {
     let bit = |crc: u32, _| (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78);
     !data.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))

@@ -1,15 +1,15 @@
-//! Spans as a file for Perfetto and chrome://tracing: one lane per thread, one colour per batch.
+//! Spans as a file for Perfetto and chrome://tracing: one row per thread, one color per batch.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tandem_flow::{Event, Trace};
+use tandem_flow::{Trace, TraceEvent};
 
-/// Perfetto colours a slice by its name without digits, chrome://tracing by `cname`. So a batch's slices carry the
-/// same word in every lane, neighbours get different words, and both viewers show one colour per batch.
-const COLOURS: [(&str, &str); 8] = [
+/// Perfetto colors a slice by its name without digits, chrome://tracing by `cname`. So a batch's slices carry the
+/// same word in every row, neighbours get different words, and both viewers show one color per batch.
+const COLORS: [(&str, &str); 8] = [
     ("amber", "thread_state_iowait"),
     ("teal", "thread_state_running"),
     ("violet", "thread_state_unknown"),
@@ -20,16 +20,16 @@ const COLOURS: [(&str, &str); 8] = [
     ("slate", "grey"),
 ];
 
-/// Writes everything in `trace` in Chrome's JSON trace format. `process` is the title of the lanes.
+/// Writes everything in `trace` in Chrome's JSON trace format. `process` is the title of the rows.
 pub fn write_chrome_trace(trace: &Trace, process: &str, out: &mut impl Write) -> io::Result<()> {
     let spans = trace.spans();
-    // Lanes in the order in which they first worked: from the source to the sink.
-    let mut lanes: Vec<(&str, Vec<&str>)> = Vec::new();
+    // Rows in the order in which they first worked: from the source to the sink.
+    let mut rows: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut by_start: Vec<_> = spans.iter().collect();
     by_start.sort_by_key(|span| span.start);
     for span in &by_start {
-        match lanes.iter_mut().find(|(thread, _)| *thread == &*span.thread) {
-            None => lanes.push((&span.thread, vec![&span.stage])),
+        match rows.iter_mut().find(|(thread, _)| *thread == &*span.thread) {
+            None => rows.push((&span.thread, vec![&span.stage])),
             Some((_, stages)) if !stages.contains(&&*span.stage) => stages.push(&span.stage),
             Some(_) => {}
         }
@@ -45,34 +45,32 @@ pub fn write_chrome_trace(trace: &Trace, process: &str, out: &mut impl Write) ->
     write!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
     write!(out, "{}", json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": process}}))?;
     let mut event = |value: Value| write!(out, ",\n{value}");
-    for (lane, (thread, stages)) in lanes.iter().enumerate() {
+    for (row, (thread, stages)) in rows.iter().enumerate() {
         let name =
             if stages.contains(thread) { (*thread).to_owned() } else { format!("{thread}: {}", stages.join(", ")) };
-        event(json!({"ph": "M", "pid": 1, "tid": lane + 1, "name": "thread_name", "args": {"name": name}}))?;
-        event(
-            json!({"ph": "M", "pid": 1, "tid": lane + 1, "name": "thread_sort_index", "args": {"sort_index": lane}}),
-        )?;
+        event(json!({"ph": "M", "pid": 1, "tid": row + 1, "name": "thread_name", "args": {"name": name}}))?;
+        event(json!({"ph": "M", "pid": 1, "tid": row + 1, "name": "thread_sort_index", "args": {"sort_index": row}}))?;
     }
     for span in by_start {
-        let lane = lanes.iter().position(|(thread, _)| *thread == &*span.thread).expect("collected above");
-        let (word, cname) = COLOURS[(numbers[&span.cursor] % COLOURS.len() as u64) as usize];
+        let row = rows.iter().position(|(thread, _)| *thread == &*span.thread).expect("collected above");
+        let (word, cname) = COLORS[(numbers[&span.cursor] % COLORS.len() as u64) as usize];
         let args = json!({"stage": &*span.stage, "epoch": span.cursor.epoch, "batch": span.cursor.batch});
         let (ts, dur) = (micros(span.start), micros(span.end) - micros(span.start));
-        event(json!({"ph": "X", "pid": 1, "tid": lane + 1, "ts": ts, "dur": dur, "cat": &*span.stage,
+        event(json!({"ph": "X", "pid": 1, "tid": row + 1, "ts": ts, "dur": dur, "cat": &*span.stage,
             "name": format!("batch {} {word}", span.cursor.batch), "cname": cname, "args": args}))?;
-        if lanes[lane].1.len() > 1 {
+        if rows[row].1.len() > 1 {
             // Several stages share this thread: a slice inside says which one it is.
             event(
-                json!({"ph": "X", "pid": 1, "tid": lane + 1, "ts": ts, "dur": dur, "cat": "stage", "name": &*span.stage}),
+                json!({"ph": "X", "pid": 1, "tid": row + 1, "ts": ts, "dur": dur, "cat": "stage", "name": &*span.stage}),
             )?;
         }
     }
     for record in trace.events() {
         event(match record {
-            Event::Fill { queue, at, items, .. } => {
+            TraceEvent::Fill { queue, at, items, .. } => {
                 json!({"ph": "C", "pid": 1, "ts": micros(at), "name": format!("queue {queue}"), "args": {"batches": items}})
             }
-            Event::Note { at, text } => {
+            TraceEvent::Note { at, text } => {
                 json!({"ph": "i", "pid": 1, "tid": 0, "s": "p", "ts": micros(at), "name": text})
             }
         })?;

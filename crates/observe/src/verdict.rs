@@ -3,10 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tandem_flow::QueueStats;
+use tandem_flow::{Place, QueueStats, Stage};
 
-use crate::profile::Profile;
-use crate::simulate::STAGES;
+use crate::profile::{GAPS, Profile};
 
 /// The thresholds of SPEC R5, in one place.
 pub mod thresholds {
@@ -90,16 +89,54 @@ pub enum Bottleneck {
 
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Bottleneck::Load => "load",
-            Bottleneck::Preprocess => "preprocess",
-            Bottleneck::Transfer => "transfer",
-            Bottleneck::Train => "train",
-            Bottleneck::Variation => "variation",
-            Bottleneck::Memory => "memory",
-        })
+        f.write_str(self.name())
     }
 }
+
+impl Bottleneck {
+    /// All of them.
+    pub const ALL: [Bottleneck; 6] = [
+        Bottleneck::Load,
+        Bottleneck::Preprocess,
+        Bottleneck::Transfer,
+        Bottleneck::Train,
+        Bottleneck::Variation,
+        Bottleneck::Memory,
+    ];
+
+    /// Its name: that of the stage, if it is one.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bottleneck::Load => Stage::Load.name(),
+            Bottleneck::Preprocess => Stage::Preprocess.name(),
+            Bottleneck::Transfer => Stage::Transfer.name(),
+            Bottleneck::Train => Stage::Train.name(),
+            Bottleneck::Variation => "variation",
+            Bottleneck::Memory => "memory",
+        }
+    }
+
+    /// That of a slow stage. The stages beside the timed ones take no time.
+    fn of(stage: Stage) -> Bottleneck {
+        match stage {
+            Stage::Plan | Stage::Load | Stage::Count => Bottleneck::Load,
+            Stage::Preprocess => Bottleneck::Preprocess,
+            Stage::Transfer => Bottleneck::Transfer,
+            Stage::Train => Bottleneck::Train,
+        }
+    }
+}
+
+/// What may be named as taking the time: the rows of a profile and what limits a run. Each has the text `stage-NAME`.
+pub const STAGE_TEXTS: [&str; 7] = [
+    Stage::Load.name(),
+    Stage::Preprocess.name(),
+    Stage::Transfer.name(),
+    Stage::Train.name(),
+    GAPS,
+    Bottleneck::Variation.name(),
+    Bottleneck::Memory.name(),
+];
 
 /// How much of the work is training (SPEC R5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +153,7 @@ pub enum Training {
 impl Profile {
     /// How much of the work is training.
     pub fn training(&self) -> Training {
-        match self.stage("train").share {
+        match self.stage(Stage::Train).share {
             share if share > TRAINING_HEALTHY => Training::Healthy,
             share if share < TRAINING_LOW => Training::UnderUsed,
             _ => Training::Fair,
@@ -143,13 +180,10 @@ impl Pressure {
     /// The first stage whose queue is mostly empty although the one before it is mostly full.
     fn slow_stage(&self) -> Option<Bottleneck> {
         let (first_empty, _) = self.queues.iter().find(|(_, fill)| *fill < QUEUE_FULL)?;
-        match first_empty.as_str() {
-            "host" => Some(Bottleneck::Load),
-            "data" => Some(Bottleneck::Preprocess),
-            // Without a queue between them, preparing and copying are one; the longer one is found by its time.
-            _ if self.queues.iter().any(|(name, _)| name == "data") => Some(Bottleneck::Transfer),
-            _ => None,
-        }
+        let place = Place::named(first_empty)?;
+        // Without a queue between them, preparing and copying are one; the longer one is found by its time.
+        let apart = place != Place::Model || self.queues.iter().any(|(name, _)| **name == Place::Data);
+        apart.then(|| Bottleneck::of(place.filled_by()))
     }
 }
 
@@ -261,8 +295,8 @@ pub fn verdict(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Verdict
 }
 
 /// Milliseconds from one batch to the next that a stage could keep up by itself.
-fn pace(profile: &Profile, knobs: &Knobs, stage: &str) -> f64 {
-    let width = if stage == "load" { knobs.workers.clamp(1, knobs.most_workers()) } else { 1 };
+fn pace(profile: &Profile, knobs: &Knobs, stage: Stage) -> f64 {
+    let width = if stage == Stage::Load { knobs.workers.clamp(1, knobs.most_workers()) } else { 1 };
     profile.stage(stage).mean_ms / width as f64
 }
 
@@ -270,35 +304,31 @@ fn bottleneck(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Bottlene
     if profile.starved < STARVED {
         return Bottleneck::Train;
     }
-    let mut stages = [
-        (Bottleneck::Load, pace(profile, knobs, "load")),
-        (Bottleneck::Preprocess, pace(profile, knobs, "preprocess")),
-        (Bottleneck::Transfer, pace(profile, knobs, "transfer")),
-    ];
+    let mut stages = Stage::PREPARING.map(|stage| (Bottleneck::of(stage), pace(profile, knobs, stage)));
     stages.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (slowest, ms) = stages[0];
     if ms >= SETS_THE_PACE * profile.period_ms {
         return slowest;
     }
-    // With everything in line the stages add up, and the longest is the one to begin with.
+    // When everything is synchronous the stages add up, and the longest is the one to begin with.
     if knobs.workers == 0 {
         return slowest;
     }
     if pressure.memory > MEMORY {
         return Bottleneck::Memory;
     }
-    let varies = |stage: &str| profile.stage(stage).std_ms > VARIATION * profile.stage(stage).mean_ms;
-    if STAGES.into_iter().any(varies) {
+    let varies = |stage: Stage| profile.stage(stage).std_ms > VARIATION * profile.stage(stage).mean_ms;
+    if Stage::TIMED.into_iter().any(varies) {
         return Bottleneck::Variation;
     }
     pressure.slow_stage().unwrap_or(slowest)
 }
 
 fn findings(profile: &Profile) -> Vec<Finding> {
-    let share = |stage: &str| profile.stage(stage).share;
+    let share = |stage: Stage| profile.stage(stage).share;
     [
-        (Finding::LoadShare, share("load") > LOAD),
-        (Finding::TransferShare, share("transfer") > TRANSFER),
+        (Finding::LoadShare, share(Stage::Load) > LOAD),
+        (Finding::TransferShare, share(Stage::Transfer) > TRANSFER),
         (Finding::DataLaneBusy, profile.data_busy > DATA_LANE),
         (Finding::ModelLaneIdle, profile.model_busy < MODEL_LANE),
         (Finding::TrainingLow, profile.training() == Training::UnderUsed),
@@ -310,10 +340,10 @@ fn findings(profile: &Profile) -> Vec<Finding> {
 }
 
 fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> Vec<Recommendation> {
-    let step = profile.stage("train").mean_ms;
+    let step = profile.stage(Stage::Train).mean_ms;
     // What the run would take if this stage had another pace.
-    let gain = |stage: &str, new_pace: f64| {
-        let others = ["load", "preprocess", "transfer"].into_iter().filter(|other| *other != stage);
+    let gain = |stage: Stage, new_pace: f64| {
+        let others = Stage::PREPARING.into_iter().filter(|other| *other != stage);
         let slowest = others.map(|other| pace(profile, knobs, other)).fold(step.max(new_pace), f64::max);
         (profile.period_ms / slowest.max(f64::MIN_POSITIVE)).max(1.0)
     };
@@ -321,7 +351,7 @@ fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> 
     let mut add = |flag: &str, now: String, to: String, gain: f64, reason: Reason| {
         all.push(Recommendation { flag: flag.to_owned(), now, to, gain, reason, why: reason.to_string() });
     };
-    let load = profile.stage("load").mean_ms;
+    let load = profile.stage(Stage::Load).mean_ms;
     // What nothing would be gained by waiting any more.
     let all_of_it = profile.period_ms / step.max(f64::MIN_POSITIVE);
     match bottleneck {
@@ -331,11 +361,11 @@ fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> 
             let workers = knobs.workers;
             if needed > workers {
                 let reason = Reason::SlowLoad { load_ms: load, step_ms: step };
-                let gain = gain("load", load / needed as f64);
+                let gain = gain(Stage::Load, load / needed as f64);
                 add("--num-workers", workers.to_string(), needed.to_string(), gain, reason);
             }
             if !knobs.cached {
-                add("--cache", "off".to_owned(), "ram".to_owned(), gain("load", 0.0), Reason::Decoding);
+                add("--cache", "off".to_owned(), "ram".to_owned(), gain(Stage::Load, 0.0), Reason::Decoding);
             }
             if workers >= most {
                 let (now, to) = (knobs.batch_size.to_string(), (2 * knobs.batch_size).to_string());
@@ -347,14 +377,14 @@ fn recommendations(profile: &Profile, knobs: &Knobs, bottleneck: Bottleneck) -> 
                 true => ("data", "cpu", Reason::SlowDevice),
                 false => ("cpu", "data", Reason::OtherDevice),
             };
-            add("--features-on", now.to_owned(), to.to_owned(), gain("preprocess", 0.0), reason);
+            add("--features-on", now.to_owned(), to.to_owned(), gain(Stage::Preprocess, 0.0), reason);
         }
         Bottleneck::Transfer if knobs.depth < 2 => {
-            let gain = gain("transfer", 0.0);
+            let gain = gain(Stage::Transfer, 0.0);
             add("--pipeline-depth", knobs.depth.to_string(), "2".to_owned(), gain, Reason::TakeTurns);
         }
         Bottleneck::Transfer => {
-            let gain = gain("transfer", 0.0);
+            let gain = gain(Stage::Transfer, 0.0);
             add("--model-gpu", "this one".to_owned(), "one nearer to the data lane".to_owned(), gain, Reason::SlowLink);
         }
         Bottleneck::Variation => {

@@ -7,32 +7,32 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use tandem_flow::{Clock, Cursor, Random, Span, Stop};
+use tandem_flow::{Clock, Cursor, Random, Span, Stage, Stop};
 
 use crate::profile::Profile;
-use crate::simulate::{STAGES, Simulation, simulate};
+use crate::simulate::{Simulation, simulate};
 
 /// Steps of a simulation that do not count, and those that do.
 const STEPS: (usize, usize) = (20, 60);
 /// Simulations with other draws of the batches, for the interval.
 const DRAWS: u64 = 8;
-/// Pieces of a step after which the shares of the cores are reckoned anew.
+/// Pieces of a step after which the shares of the cores are computed again.
 const SLICES: u32 = 40;
 
 /// What batches take in each stage when nothing else runs, and how many cores they keep busy meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alone {
     batches: Vec<[Duration; 4]>,
-    /// Cores that each of [`STAGES`] keeps busy.
+    /// Cores that each of [`Stage::TIMED`] keeps busy.
     pub threads: [f64; 4],
 }
 
 impl Alone {
-    /// From the spans of a run in line, without the first `warm_up` steps; none when nothing is left.
+    /// From the spans of a synchronous run, without the first `warm_up` steps; none when nothing is left.
     pub fn new(spans: &[Span], warm_up: usize) -> Option<Alone> {
         let mut by_batch: BTreeMap<Cursor, [Option<&Span>; 4]> = BTreeMap::new();
         for span in spans {
-            if let Some(stage) = STAGES.iter().position(|stage| **stage == *span.stage) {
+            if let Some(stage) = Stage::TIMED.iter().position(|&stage| span.is(stage)) {
                 by_batch.entry(span.cursor).or_default()[stage] = Some(span);
             }
         }
@@ -41,7 +41,7 @@ impl Alone {
         let batches = kept.iter().map(|stages| std::array::from_fn(|n| stages[n].end - stages[n].start)).collect();
         let threads = std::array::from_fn(|n| {
             let wall: Duration = kept.iter().map(|stages| stages[n].end - stages[n].start).sum();
-            let on_cores: Duration = kept.iter().filter_map(|stages| stages[n].processor).sum();
+            let on_cores: Duration = kept.iter().filter_map(|stages| stages[n].cpu).sum();
             if wall.is_zero() { 1.0 } else { on_cores.as_secs_f64() / wall.as_secs_f64() }
         });
         (!kept.is_empty()).then_some(Alone { batches, threads })
@@ -66,7 +66,7 @@ impl Alone {
         self
     }
 
-    /// Milliseconds of a batch in each of [`STAGES`].
+    /// Milliseconds of a batch in each of [`Stage::TIMED`].
     pub fn mean_ms(&self) -> [f64; 4] {
         let mean = |stage: usize| self.batches.iter().map(|batch| batch[stage].as_secs_f64()).sum::<f64>();
         std::array::from_fn(|stage| 1e3 * mean(stage) / self.batches.len() as f64)
@@ -87,7 +87,7 @@ impl Alone {
         Duration::from_secs_f64(longest / 1e3) / SLICES
     }
 
-    /// As many of the same batches, drawn anew.
+    /// As many of the same batches, drawn again.
     fn drawn(&self, seed: u64) -> Alone {
         let mut random = Random::at(&[seed, self.batches.len() as u64]);
         let count = self.batches.len();

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use tandem_device::Cost;
-use tandem_flow::{Clock, Random, Stop};
+use tandem_flow::{Clock, Random, Stage, Stop};
 use tandem_observe::{
-    Bottleneck, Finding, Knobs, Pressure, Profile, STAGES, Simulation, StageProfile, Training, Verdict, simulate,
-    verdict,
+    Bottleneck, Finding, GAPS, Knobs, Pressure, Profile, Simulation, StageProfile, Training, Verdict, simulate, verdict,
 };
 
 /// Runs a simulation on the virtual clock and judges it.
@@ -94,7 +93,7 @@ fn the_verdict_names_the_known_bottleneck_in_every_case() {
         assert!(verdict.healthy || !verdict.recommendations.is_empty(), "case {seed}: what to do");
         let jitters = seed % 7 == 5;
         assert!(!jitters || verdict.findings.contains(&Finding::Variation), "case {seed}: {profile:#?}");
-        assert!(!jitters || profile.varies_with.as_deref() == Some("train"), "case {seed}: {profile:#?}");
+        assert!(!jitters || profile.varies_with == Some(Stage::Train), "case {seed}: {profile:#?}");
     }
 }
 
@@ -131,13 +130,14 @@ fn shares(load: f64, preprocess: f64, transfer: f64, train: f64) -> Profile {
     let stage =
         |name: &str, share: f64| StageProfile { name: name.to_owned(), mean_ms: 100.0 * share, std_ms: 0.0, share };
     let gaps = 1.0 - load - preprocess - transfer - train;
-    let all = STAGES.into_iter().zip([load, preprocess, transfer, train]).map(|(name, share)| stage(name, share));
+    let all =
+        Stage::TIMED.into_iter().zip([load, preprocess, transfer, train]).map(|(of, share)| stage(of.name(), share));
     Profile {
         steps: 100,
         warm_up: 10,
         period_ms: 100.0 * train,
         steps_per_s: 10.0,
-        stages: all.chain([stage("gaps", gaps)]).collect(),
+        stages: all.chain([stage(GAPS, gaps)]).collect(),
         data_busy: 0.5,
         model_busy: 0.9,
         starved: 0.0,

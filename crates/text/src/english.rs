@@ -286,11 +286,11 @@ fn say_money(out: &mut String, [one, many, cent, cents]: [&str; 4], value: &Writ
 
 #[cfg(test)]
 mod tests {
-    use crate::{Language, Normaliser};
+    use crate::{Language, Normalizer};
 
     #[test]
     fn what_is_written_is_what_is_said() {
-        let normaliser = Normaliser::new(Language::English);
+        let normalizer = Normalizer::new(&Language::ENGLISH);
         for (written, said) in [
             ("Mr. and Mrs. Hale met Dr. Moss.", "mister and misess hale met doctor moss."),
             ("He bought apples, pears, etc.", "he bought apples, pears, et cetera."),
@@ -323,7 +323,7 @@ mod tests {
                 "one two three four five six seven eight nine zero one two three four five six seven eight nine zero one two three",
             ),
         ] {
-            assert_eq!(normaliser.normalise(written), said, "{written}");
+            assert_eq!(normalizer.normalize(written), said, "{written}");
         }
     }
 }

@@ -1,33 +1,47 @@
-//! Text for speech: what is written becomes what is said, and then numbers for a model.
+//! Text for speech: what is written becomes what is said, and then ids for a model.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `normalise.rs` | [`Normaliser`]: Unicode, spaces, quotes; then English or Persian |
+//! | `frontend.rs` | [`Frontend`]: text to ids, in characters or phonemes; the one encoder of corpus and synthesis |
+//! | `language.rs` | [`Language`]: a language by its code, and the guess |
+//! | `normalize.rs` | [`Normalizer`]: Unicode, spaces, quotes; then English or Persian |
 //! | `english.rs` | abbreviations, money, ordinals, years, symbols |
 //! | `persian.rs` | ی and ک, digits, diacritics, ZWNJ, punctuation, numbers in words |
 //! | `numbers.rs` | numbers in words, both languages |
-//! | `tokenizer.rs` | [`Tokenizer`]: characters to ids with a vocabulary that is saved with the model |
-//! | `phonemes.rs` | [`Phonemiser`]: phonemes by the `espeak-ng` program, if it is installed |
+//! | `phonemes.rs` | [`Phonemizer`]: phonemes by the `espeak-ng` program, if it is installed |
+//! | `lexicon.rs` | [`Lexicon`]: pronunciations that win over `espeak-ng` |
+//! | `vocabulary.rs` | [`Vocabulary`]: symbols to ids, saved with the model |
 //!
 //! ```
-//! use tandem_text::{Language, Normaliser, Tokenizer};
+//! use tandem_text::{Frontend, Language, Normalizer, Vocabulary};
 //!
-//! let english = Normaliser::new(Language::English);
-//! assert_eq!(english.normalise("Dr. Moss paid $4.50 on the 3rd."),
+//! let english = Normalizer::new(&Language::ENGLISH);
+//! assert_eq!(english.normalize("Dr. Moss paid $4.50 on the 3rd."),
 //!            "doctor moss paid four dollars and fifty cents on the third.");
-//! let persian = Normaliser::new(Language::Persian);
-//! assert_eq!(persian.normalise("كتاب ۲۳ صفحه دارد?"), "کتاب بیست و سه صفحه دارد؟");
-//! let ids = Tokenizer::for_language(Language::English).encode("hello").ids;
-//! assert_eq!(ids.len(), 5);
+//! let persian = Normalizer::new(&Language::PERSIAN);
+//! assert_eq!(persian.normalize("كتاب ۲۳ صفحه دارد?"), "کتاب بیست و سه صفحه دارد؟");
+//!
+//! let frontend = Frontend::default(); // characters; the language is guessed
+//! let symbols = frontend.symbols(&[("Hello!", None)])?.remove(0).symbols;
+//! let frontend = frontend.with_vocabulary(Vocabulary::of(symbols.into_iter().collect()));
+//! assert_eq!(frontend.encode("hello", None)?.ids.len(), 7); // silence at both ends
+//! assert!(frontend.encode("goodbye", None)?.unknown.contains("g"));
+//! # Ok::<(), tandem_text::FrontendError>(())
 //! ```
 
 mod english;
-mod normalise;
+mod frontend;
+mod language;
+mod lexicon;
+mod normalize;
 pub mod numbers;
 pub mod persian;
 mod phonemes;
-mod tokenizer;
+mod vocabulary;
 
-pub use normalise::{Language, NORMALISER_VERSION, Normaliser};
-pub use phonemes::{PhonemeError, Phonemiser};
-pub use tokenizer::{Encoded, Tokenizer, VocabularyError};
+pub use frontend::{FRONTEND_VERSION, Frontend, FrontendError, Symbols, Units, is_word};
+pub use language::{Language, LanguageError, Rules};
+pub use lexicon::{Lexicon, LexiconError};
+pub use normalize::{NORMALIZER_VERSION, Normalizer};
+pub use phonemes::{PhonemeError, Phonemizer, tokenize_ipa};
+pub use vocabulary::{Encoded, SILENCE, Vocabulary, VocabularyError};

@@ -224,7 +224,7 @@ fn ordinal_suffix(rest: &[char]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Language, Normaliser};
+    use crate::{Language, Normalizer};
 
     #[test]
     fn characters_have_their_persian_form() {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_said() {
-        let normaliser = Normaliser::new(Language::Persian);
+        let normalizer = Normalizer::new(&Language::PERSIAN);
         for (written, said) in [
             ("كتاب ۲۳ صفحه دارد?", "کتاب بیست و سه صفحه دارد؟"),
             ("قیمت ۱٬۲۵۰ تومان, نه ١٠٪", "قیمت هزار و دویست و پنجاه تومان، نه ده درصد"),
@@ -260,7 +260,7 @@ mod tests {
             ("ﻛﺘﺎﺏ", "کتاب"),
             ("۲۰۰۰۰۰۰۰۰۱", "دو میلیارد و یک"),
         ] {
-            assert_eq!(normaliser.normalise(written), said, "{written}");
+            assert_eq!(normalizer.normalize(written), said, "{written}");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Someone else's model on this pipeline: workers read, decode and make log-mel frames, a stage puts them on the device
-//! ahead of time, and an autoencoder of Burn's own layers learns from them with Burn's own optimiser.
+//! ahead of time, and an autoencoder of Burn's own layers learns from them with Burn's own optimizer.
 //!
 //!     cargo run --release -p tandem-train --no-default-features --example own_model
 
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::{Device, activation::relu};
+use burn::tensor::{Device, Tensor, TensorData, activation::relu};
 use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
-use tandem_flow::{Budget, Context, Cursor, Knob, Oversize};
-use tandem_train::{MelStats, prepare};
+use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place};
+use tandem_train::{measure_mel_stats, prepare};
 
 #[derive(Module, Debug)]
 struct Autoencoder {
@@ -28,26 +28,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = LoadSettings { plan, ..LoadSettings::default() };
     let cache = corpus.cache(CacheMode::Ram, 100_000_000);
     let loader = Loader::new(Arc::new(corpus), clips, settings, cache)?;
-    let stats = MelStats::measure(&loader).ok_or("not one clip can be read")?;
+    let stats = measure_mel_stats(&loader).ok_or("not one clip can be read")?;
 
     let device = Device::flex().autodiff();
     let (encode, decode) = (LinearConfig::new(bands, 16), LinearConfig::new(16, bands));
     let mut model = Autoencoder { encode: encode.init(&device), decode: decode.init(&device) };
-    let mut optimiser = AdamWConfig::new().init();
+    let mut optimizer = AdamWConfig::new().init();
 
-    let (context, host) = (Context::default(), Budget::new("host", 64_000_000, Oversize::Alone));
+    let (context, host) = (Context::default(), Budget::new(Place::Host, 64_000_000, Oversize::Alone));
     let (workers, buffer, depth) = (Knob::fixed("workers", 2), Knob::fixed("buffer", 8), Knob::fixed("depth", 2));
     let batches = loader.flow(&context, Cursor::START, 20, &workers, &buffer, &host);
-    // A stage of one's own gets the `Batch` itself; this one normalises it and keeps frames, lengths and mask.
-    let on_device = batches.stage("upload", move |batch| Ok(prepare(batch, &stats, 1, 1).upload(None, &device)));
+    // A stage of one's own gets the `Batch` itself; this one normalizes it and keeps mel and mask.
+    let on_device = batches.stage("upload", move |batch| {
+        let inputs = prepare(batch, &stats, 1, 1).inputs;
+        let (rows, frames) = (inputs.rows, inputs.frames);
+        let inside = |row: usize, frame: usize| f32::from(u8::from(frame < inputs.mel_lengths[row]));
+        let mask = (0..rows * frames).map(|at| inside(at / frames, at % frames)).collect();
+        let tensor =
+            |values: Vec<f32>, bands| Tensor::<3>::from_data(TensorData::new(values, [rows, frames, bands]), &device);
+        Ok((tensor(inputs.mel.clone(), bands), tensor(mask, 1)))
+    });
     let mut losses = Vec::new();
     for batch in on_device.release(&host).prefetch("ready", &depth) {
         let batch = batch?;
-        let (mel, mask) = (batch.value.inputs.sound.mel, batch.value.inputs.sound.mask);
+        let (mel, mask) = batch.value;
         let again = model.decode.forward(relu(model.encode.forward(mel.clone())));
         let loss = ((again - mel) * mask.clone()).square().mean_dim(2).sum() / mask.sum();
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimiser.step(5e-3, model, gradients);
+        model = optimizer.step(5e-3, model, gradients);
         if batch.cursor.batch == 0 {
             losses.push(loss.inner().into_scalar::<f32>());
             println!("{}: loss {:.4}", batch.cursor, losses[losses.len() - 1]);

@@ -3,9 +3,10 @@
 //! ```text
 //! checkpoints/step-00001200/
 //!     model.safetensors       weights, names and layouts as in PyTorch
-//!     optimiser.safetensors   mean.NAME and square.NAME of each weight
-//!     state.json              step, place in the data, settings, vocabulary, what the features mean
-//!     checksums.json          XXH3 of the three
+//!     ema.safetensors         their exponential moving average: what synthesis uses
+//!     optimizer.safetensors   mean.NAME and square.NAME of each weight
+//!     state.json              step, place in the data, settings, text front end, what the features mean
+//!     checksums.json          XXH3 of the four
 //! ```
 //! It is written to a temporary folder beside it, flushed to the disk, and then renamed.
 
@@ -16,19 +17,22 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tandem_audio::MelSettings;
+use tandem_audio::{MelSettings, MelStats};
+use tandem_data::files::{make_readable, sync_dir, write_atomically};
 use tandem_flow::Cursor;
-use tandem_model::ModelConfig;
 use tandem_model::weights::{self, Tensors};
+use tandem_model::{Device, ModelConfig};
+use tandem_synth::{Bundle, SynthesisError, Synthesizer};
+use tandem_text::Frontend;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::features::MelStats;
-use crate::settings::TrainSettings;
+use crate::settings::TrainConfig;
 
 /// Changing what the files mean changes this.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 3;
 const MODEL: &str = "model.safetensors";
-const OPTIMISER: &str = "optimiser.safetensors";
+const EMA: &str = "ema.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 const CHECKSUMS: &str = "checksums.json";
 const REPLACED: &str = ".replaced-";
@@ -52,24 +56,31 @@ pub struct State {
     /// The best validation loss so far, and its step.
     pub best: Option<(f32, u64)>,
     /// Validations since then.
-    pub stale: u64,
+    pub validations_without_progress: u64,
     /// Factor of the loss in half precision, and good steps since it changed.
     #[serde(default)]
     pub loss_scale: Option<[f32; 2]>,
-    /// Parts that batches go through the device in; more than asked for when its memory was too small.
-    pub parts: usize,
+    /// Micro-batches that a batch goes through the device in; more than requested when its memory was too small.
+    pub micro_batches: usize,
     /// How the run was set up.
-    pub settings: TrainSettings,
+    pub settings: TrainConfig,
     /// Shapes of the model.
     pub model: ModelConfig,
     /// What a frame is.
     pub mel: MelSettings,
     /// How frames are normalised.
     pub stats: MelStats,
-    /// The vocabulary, as the tokenizer saves it.
-    pub vocabulary: String,
+    /// How text becomes ids, with the vocabulary.
+    pub frontend: Frontend,
     /// The data.
     pub data: DataIdentity,
+}
+
+impl State {
+    /// What synthesis needs of it.
+    pub fn bundle(&self) -> Bundle {
+        Bundle { config: self.model.clone(), mel: self.mel.clone(), stats: self.stats.clone() }
+    }
 }
 
 /// A [`Cursor`] on disk.
@@ -104,8 +115,6 @@ pub struct DataIdentity {
     pub validation_folder: Option<String>,
     /// The folder of the audio files below it.
     pub audio_folder: String,
-    /// The language of the texts, when it was given.
-    pub language: Option<String>,
     /// Clips to train on.
     pub clips: usize,
     /// Clips to validate on.
@@ -140,8 +149,10 @@ pub struct Checkpoint {
     pub state: State,
     /// The weights.
     pub weights: Tensors,
-    /// The optimiser's memory.
-    pub optimiser: Tensors,
+    /// Their moving average.
+    pub ema: Tensors,
+    /// The optimizer state.
+    pub optimizer: Tensors,
 }
 
 /// Why a checkpoint cannot be used.
@@ -156,7 +167,7 @@ pub enum CheckpointError {
     /// Written by a version that we do not know.
     Version(PathBuf, String),
     /// It belongs to another model, vocabulary, data or setting: what differs, one line each.
-    Foreign(PathBuf, Vec<String>),
+    Mismatch(PathBuf, Vec<String>),
 }
 
 impl fmt::Display for CheckpointError {
@@ -167,7 +178,7 @@ impl fmt::Display for CheckpointError {
             CheckpointError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             CheckpointError::Damaged(path, what) => write!(f, "{} is damaged: {what}", path.display()),
             CheckpointError::Version(path, what) => write!(f, "{}: {what}", path.display()),
-            CheckpointError::Foreign(path, lines) => {
+            CheckpointError::Mismatch(path, lines) => {
                 write!(f, "{} belongs to another run", path.display())?;
                 lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
             }
@@ -222,7 +233,7 @@ impl Checkpoints {
     }
 
     /// Moves a checkpoint out of the way, to a name that is free.
-    pub fn set_aside(&self, step: u64) -> Result<PathBuf, CheckpointError> {
+    pub fn archive(&self, step: u64) -> Result<PathBuf, CheckpointError> {
         let from = self.path(step);
         let name = |n: u64| self.folder.join(format!("set-aside-{n}-step-{step:08}"));
         let to = (1..).map(name).find(|path| !path.exists()).expect("numbers do not end");
@@ -247,7 +258,8 @@ impl Checkpoints {
         let damaged = |error: weights::WeightsError| CheckpointError::Damaged(target.clone(), error.to_string());
         let files = [
             (MODEL, weights::to_bytes(&checkpoint.weights).map_err(damaged)?),
-            (OPTIMISER, weights::to_bytes(&checkpoint.optimiser).map_err(damaged)?),
+            (EMA, weights::to_bytes(&checkpoint.ema).map_err(damaged)?),
+            (OPTIMIZER, weights::to_bytes(&checkpoint.optimizer).map_err(damaged)?),
             (STATE, serde_json::to_vec_pretty(&checkpoint.state).expect("plain data")),
         ];
         let sums: BTreeMap<&str, String> =
@@ -258,7 +270,7 @@ impl Checkpoints {
             file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)?;
         }
         make_readable(temporary.path(), 0o755).map_err(io)?;
-        sync_folder(temporary.path()).map_err(io)?;
+        sync_dir(temporary.path()).map_err(io)?;
         // The same step again: the old one is kept until the new one is there. `sweep` brings it back after a kill.
         let replaced = self.folder.join(format!("{REPLACED}{:08}", checkpoint.state.step));
         if target.exists() {
@@ -270,7 +282,7 @@ impl Checkpoints {
         }
         let _ = temporary.keep();
         let _ = fs::remove_dir_all(&replaced);
-        sync_folder(&self.folder).map_err(io)?;
+        sync_dir(&self.folder).map_err(io)?;
         Ok(target)
     }
 
@@ -339,15 +351,15 @@ pub fn read(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         weights::from_bytes(&read_file(folder, name, &sums)?)
             .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{name}: {error}")))
     };
-    Ok(Checkpoint { weights: tensors(MODEL)?, optimiser: tensors(OPTIMISER)?, state })
+    Ok(Checkpoint { weights: tensors(MODEL)?, ema: tensors(EMA)?, optimizer: tensors(OPTIMIZER)?, state })
 }
 
-/// Reads state and weights, but not the optimiser's memory.
-pub fn read_weights(folder: &Path) -> Result<(State, Tensors), CheckpointError> {
+/// Reads state and averaged weights: what synthesis needs.
+pub fn read_averaged(folder: &Path) -> Result<(State, Tensors), CheckpointError> {
     let sums = read_sums(folder)?;
     let state = parse_state(folder, &read_file(folder, STATE, &sums)?)?;
-    let weights = weights::from_bytes(&read_file(folder, MODEL, &sums)?)
-        .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{MODEL}: {error}")))?;
+    let weights = weights::from_bytes(&read_file(folder, EMA, &sums)?)
+        .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{EMA}: {error}")))?;
     Ok((state, weights))
 }
 
@@ -374,38 +386,45 @@ fn parse_state(folder: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
     let format = serde_json::from_slice::<serde_json::Value>(bytes).ok().and_then(|value| value["format"].as_u64());
     if format != Some(u64::from(FORMAT)) {
         let found = format.map_or("an unknown format".to_owned(), |format| format!("format {format}"));
-        let what = format!("{found}; this version of Tandem reads format {FORMAT}");
+        let what = format!(
+            "{found}, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it"
+        );
         return Err(CheckpointError::Version(folder.to_owned(), what));
     }
     serde_json::from_slice(bytes)
         .map_err(|error| CheckpointError::Version(folder.to_owned(), format!("{STATE} is of another version: {error}")))
 }
 
-/// Writes a small file so that it is there whole or not at all.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    make_readable(file.path(), 0o644)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    sync_folder(folder)
+/// The voice of a checkpoint, on a device, with its averaged weights.
+pub fn open_voice(dir: &Path, device: &Device) -> Result<(Synthesizer, State), VoiceError> {
+    let (state, tensors) = read_averaged(dir).map_err(VoiceError::Checkpoint)?;
+    let synthesizer = Synthesizer::from_weights(state.bundle(), &tensors, device).map_err(VoiceError::Synthesis)?;
+    Ok((synthesizer, state))
 }
 
-/// Temporary files are private; what is left for the user has the usual permissions.
-fn make_readable(path: &Path, mode: u32) -> io::Result<()> {
-    #[cfg(unix)]
-    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-    #[cfg(not(unix))]
-    let _ = (path, mode);
-    Ok(())
+/// Why the voice of a checkpoint cannot be used.
+#[derive(Debug)]
+pub enum VoiceError {
+    /// The checkpoint cannot be read.
+    Checkpoint(CheckpointError),
+    /// Its weights cannot be used.
+    Synthesis(SynthesisError),
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Only Unix lets a folder be opened; elsewhere the rename is all there is.
-    #[cfg(unix)]
-    fs::File::open(folder)?.sync_all()?;
-    #[cfg(not(unix))]
-    let _ = folder;
-    Ok(())
+impl fmt::Display for VoiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VoiceError::Checkpoint(error) => write!(f, "{error}"),
+            VoiceError::Synthesis(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for VoiceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            VoiceError::Checkpoint(error) => Some(error),
+            VoiceError::Synthesis(error) => Some(error),
+        }
+    }
 }

@@ -1,10 +1,11 @@
-//! What a run tells about itself: while it runs, and at its end.
+//! What a run reports about itself: while it runs, and at its end.
 
 use std::fmt;
 
 use serde::Serialize;
 use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
-use tandem_observe::{Notice, Snapshot};
+use tandem_flow::Stage;
+use tandem_observe::{Notice, Progress, Snapshot};
 
 use crate::checkpoint::CheckpointError;
 use crate::settings::NanPolicy;
@@ -66,9 +67,9 @@ pub enum Event<'a> {
     Preflight(&'a Preflight),
     /// Some steps were done.
     Progress(&'a Progress),
-    /// A look at the last hundred steps.
-    Look(&'a Snapshot),
-    /// Something worth telling about them.
+    /// The run as it is now, with the profile of its last hundred steps.
+    Snapshot(&'a Snapshot),
+    /// Something worth reporting about them.
     Notice {
         /// After this step.
         step: u64,
@@ -82,12 +83,12 @@ pub enum Event<'a> {
         /// The loss.
         loss: f64,
         /// Its terms.
-        terms: [f64; 3],
+        terms: Vec<f64>,
         /// Whether it is the best so far.
         best: bool,
     },
     /// A checkpoint that is not part of this run any more was moved out of the way.
-    SetAside {
+    Archived {
         /// Its step.
         step: u64,
         /// Where it is now.
@@ -100,7 +101,7 @@ pub enum Event<'a> {
         /// Where.
         path: &'a std::path::Path,
     },
-    /// A checkpoint could not be written; the run goes on.
+    /// A checkpoint could not be written; the run continues.
     CheckpointFailed {
         /// Of this step.
         step: u64,
@@ -114,7 +115,7 @@ pub enum Event<'a> {
         /// The WAV file.
         path: &'a std::path::Path,
     },
-    /// A sample could not be made or written; the run goes on.
+    /// A sample could not be made or written; the run continues.
     SampleFailed {
         /// After this step.
         step: u64,
@@ -163,37 +164,6 @@ pub struct Preflight {
     pub ladder: Vec<Rung>,
     /// Bytes that the model lane may take, if that is known.
     pub limit_bytes: Option<u64>,
-}
-
-/// How far a run is.
-#[derive(Clone, Debug, Serialize)]
-pub struct Progress {
-    /// Steps done.
-    pub step: u64,
-    /// Steps there will be.
-    pub steps: u64,
-    /// Epoch, counted from 0.
-    pub epoch: u64,
-    /// Mean loss since the last time.
-    pub loss: f64,
-    /// Its terms.
-    pub terms: [f64; 3],
-    /// Norm of the last gradient.
-    pub norm: f64,
-    /// Learning rate.
-    pub rate: f64,
-    /// Steps per second since the last time.
-    pub steps_per_s: f64,
-    /// Clips per second since the last time.
-    pub clips_per_s: f64,
-    /// Seconds of audio per second since the last time.
-    pub audio_per_s: f64,
-    /// Share of the time that the model waited for data since the last time.
-    pub starved: f64,
-    /// Seconds until the end.
-    pub eta_s: f64,
-    /// Memory of the process, in bytes, where it is known.
-    pub memory_bytes: Option<u64>,
 }
 
 /// Why a run ended.
@@ -245,7 +215,7 @@ pub struct Report {
     pub data_busy: f64,
     /// Share of the time that the model lane worked.
     pub model_busy: f64,
-    /// Load of the processor by this run, in percent of one core, where it is known.
+    /// CPU load by this run, in percent of one core, where it is known.
     pub cpu_percent: Option<f64>,
     /// Bytes and seconds of the copies to the model's device.
     pub transferred_bytes: u64,
@@ -255,11 +225,11 @@ pub struct Report {
     pub lanes: Vec<LaneMemory>,
     /// What each stage did.
     pub stages: Vec<tandem_flow::StageStats>,
-    /// What limited it, at the last look.
+    /// What limited it, at the last snapshot.
     pub verdict: Option<tandem_observe::Verdict>,
     /// What each queue did.
     pub queues: Vec<tandem_flow::QueueStats>,
-    /// Clips left out while loading.
+    /// Clips skipped while loading.
     pub left_out: Vec<tandem_data::FaultReport>,
 }
 
@@ -300,8 +270,8 @@ impl fmt::Display for TrainError {
         match self {
             TrainError::Data(message) => write!(f, "{message}"),
             TrainError::DataLane(message) => write!(f, "data lane: {message}"),
-            TrainError::Stage(error) => match lane_of(&error.stage) {
-                Some(lane) => write!(f, "{lane}: {error}"),
+            TrainError::Stage(error) => match Stage::named(&error.stage) {
+                Some(stage) => write!(f, "{}: {error}", stage.lane()),
                 None => write!(f, "{error}"),
             },
             TrainError::Memory(error, _) => write!(f, "{error}"),
@@ -322,16 +292,17 @@ impl fmt::Display for TrainError {
     }
 }
 
-/// Who works in a stage.
-fn lane_of(stage: &str) -> Option<&'static str> {
-    match stage {
-        "plan" | "load" | "count" | "preprocess" | "transfer" => Some("data lane"),
-        "train" => Some("model lane"),
-        _ => None,
+impl std::error::Error for TrainError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TrainError::Stage(error) => Some(error),
+            TrainError::Checkpoint(error) => Some(error),
+            TrainError::Io(_, error) => Some(error),
+            TrainError::Memory(error, _) => Some(error),
+            _ => None,
+        }
     }
 }
-
-impl std::error::Error for TrainError {}
 
 impl From<CheckpointError> for TrainError {
     fn from(error: CheckpointError) -> Self {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tandem_device::{FaultKind, FaultPlan};
-use tandem_flow::{Context, Cursor, Fault};
+use tandem_flow::{Context, Cursor, Fault, Lane, Stage};
 
 /// A fault on purpose in the data lane; the number is a batch of the first epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,14 +26,15 @@ impl LaneFault {
     /// `load:slowSECONDS@0` or `data:KIND@BATCH`; none when the plan is for another stage.
     pub fn of(plan: &FaultPlan) -> Option<LaneFault> {
         let at = plan.at;
-        match (plan.stage.as_str(), plan.kind) {
-            ("load", FaultKind::Slow(seconds)) => Some(LaneFault::SlowDisk(Duration::try_from_secs_f64(seconds).ok()?)),
-            ("data", FaultKind::Slow(seconds)) => Some(LaneFault::Slow(Duration::try_from_secs_f64(seconds).ok()?, at)),
-            ("data", FaultKind::Error) => Some(LaneFault::Error(at)),
-            ("data", FaultKind::Panic) => Some(LaneFault::Panic(at)),
-            ("data", FaultKind::Hang) => Some(LaneFault::Hang(at)),
-            ("data", FaultKind::OutOfMemory) => Some(LaneFault::OutOfMemory(at)),
-            _ => None,
+        let delay = |seconds| Duration::try_from_secs_f64(seconds).ok();
+        match plan.kind {
+            FaultKind::Slow(seconds) if plan.stage == Stage::Load.name() => delay(seconds).map(LaneFault::SlowDisk),
+            _ if plan.stage != Lane::Data.name() => None,
+            FaultKind::Slow(seconds) => Some(LaneFault::Slow(delay(seconds)?, at)),
+            FaultKind::Error => Some(LaneFault::Error(at)),
+            FaultKind::Panic => Some(LaneFault::Panic(at)),
+            FaultKind::Hang => Some(LaneFault::Hang(at)),
+            FaultKind::OutOfMemory => Some(LaneFault::OutOfMemory(at)),
         }
     }
 

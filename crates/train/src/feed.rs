@@ -13,18 +13,20 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, Tolerance, split};
+use tandem_audio::MelStats;
+use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, split};
 use tandem_device::{FeaturesOn, Lanes};
-use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize};
+use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize, Place, Stage};
 use tandem_model::weights::{HostTensor, Tensors};
-use tandem_model::{Device, REFERENCE_FRAMES};
+use tandem_model::{Device, InputShape, REFERENCE_FRAMES};
+use tandem_synth::HeldOutBatch;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::checkpoint::DataIdentity;
 use crate::fault::LaneFault;
-use crate::features::{MelStats, Prepared, Ready, prepare};
+use crate::features::{Ready, prepare};
 use crate::lane::{DataLane, Gauge};
-use crate::settings::{CachePlace, TrainSettings};
+use crate::settings::TrainConfig;
 
 /// What a voice is trained and validated on.
 #[derive(Clone, Debug)]
@@ -37,7 +39,7 @@ pub struct Data {
     pub validation: Arc<Corpus>,
     /// Which of them.
     pub validation_clips: Vec<u32>,
-    /// Clips left out because they have fewer frames than characters: nobody speaks so fast.
+    /// Clips that are skipped because they have fewer frames than tokens: nobody speaks so fast.
     pub too_fast: Vec<u32>,
 }
 
@@ -74,13 +76,24 @@ impl Data {
         };
         let speakable = |corpus: &Corpus, clips: Vec<u32>| -> (Vec<u32>, Vec<u32>) {
             let sizes = corpus.sizes();
-            clips.into_iter().partition(|&clip| sizes[clip as usize].frames >= sizes[clip as usize].tokens)
+            let has_text = |clip: u32| corpus.entry(clip).tokens > 2;
+            clips
+                .into_iter()
+                .partition(|&clip| sizes[clip as usize].frames >= sizes[clip as usize].tokens && has_text(clip))
         };
+        // A voice knows the symbols that it was trained on; what else the validation texts have is skipped.
+        let vocabulary = match corpus.settings().frontend.vocabulary.is_empty() {
+            true => corpus.vocabulary_of(clips.iter().copied()),
+            false => corpus.frontend().vocabulary.clone(),
+        };
+        let same = Arc::ptr_eq(&corpus, &validation);
+        let corpus = Arc::new(corpus.with_vocabulary(vocabulary.clone()));
+        let validation = if same { corpus.clone() } else { Arc::new(validation.with_vocabulary(vocabulary)) };
         let (clips, too_fast) = speakable(&corpus, clips);
         let (validation_clips, _) = speakable(&validation, validation_clips);
         if clips.is_empty() || validation_clips.is_empty() {
             let what = if clips.is_empty() { "train" } else { "validate" };
-            return Err(format!("no clip is left to {what} on: all have more characters than frames"));
+            return Err(format!("no clip is left to {what} on: all have more tokens than frames"));
         }
         Ok(Data { corpus, clips, validation, validation_clips, too_fast })
     }
@@ -102,7 +115,6 @@ impl Data {
             validation_folder: (full(&self.validation) != full(&self.corpus))
                 .then(|| full(&self.validation).display().to_string()),
             audio_folder: self.corpus.settings().audio_folder.clone(),
-            language: self.corpus.settings().language.map(|language| language.code().to_owned()),
             clips: self.clips.len(),
             validation_clips: self.validation_clips.len(),
             speakers: self.corpus.speakers().len().max(1),
@@ -111,9 +123,8 @@ impl Data {
     }
 
     /// A stretch of each speaker's speech, by name, normalised: what a voice is asked for by name with.
-    pub(crate) fn voices(&self, settings: &TrainSettings, stats: &MelStats, most: usize) -> Result<Tensors, String> {
-        let loader = self.loader(settings, None)?;
-        let sizes = self.corpus.sizes();
+    pub(crate) fn voices(&self, loader: &Loader, stats: &MelStats, most: usize) -> Tensors {
+        let (loader, sizes) = (loader.log_mel(), self.corpus.sizes());
         let mut chosen: BTreeMap<u16, u32> = BTreeMap::new();
         for &clip in &self.clips {
             let size = |clip: u32| (sizes[clip as usize].frames as usize).min(REFERENCE_FRAMES);
@@ -139,16 +150,20 @@ impl Data {
             }
             let kept = batch.mel_lengths[0].min(REFERENCE_FRAMES);
             let mut values = vec![0.0; kept * n_mels];
-            stats.normalise(&batch.sound, batch.frames, kept, &mut values);
+            stats.normalize(&batch.sound, batch.frames, kept, &mut values);
             let name = self.corpus.speakers().get(usize::from(speaker)).cloned().unwrap_or_default();
             voices.insert(name, HostTensor { shape: vec![kept, n_mels], values });
         }
-        Ok(voices)
+        voices
     }
 
-    /// A loader of the training clips.
-    pub(crate) fn loader(&self, settings: &TrainSettings, reference: Option<usize>) -> Result<Arc<Loader>, String> {
-        loader(&self.corpus, &self.clips, settings, settings.batch_size, reference, false)
+    /// The loader of a run: the training clips, with a cache for what the data lane reads of them. Everything else that the run reads of
+    /// this corpus is a view of it.
+    pub(crate) fn loader(&self, settings: &TrainConfig, features: FeaturesOn) -> Result<Arc<Loader>, String> {
+        let cache = self.corpus.cache(settings.pipeline.cache, settings.pipeline.cache_limit);
+        let as_signal = features == FeaturesOn::Data;
+        let settings = LoadSettings { as_signal, ..load_settings(settings, settings.data.batch_size) };
+        Loader::new(self.corpus.clone(), self.clips.clone(), settings, cache).map_err(|error| error.to_string())
     }
 }
 
@@ -157,24 +172,11 @@ fn full(corpus: &Corpus) -> PathBuf {
     corpus.folder().canonicalize().unwrap_or_else(|_| corpus.folder().to_owned())
 }
 
-fn loader(
-    corpus: &Arc<Corpus>,
-    clips: &[u32],
-    settings: &TrainSettings,
-    batch_size: usize,
-    reference: Option<usize>,
-    as_signal: bool,
-) -> Result<Arc<Loader>, String> {
-    let mode = match settings.cache {
-        CachePlace::Ram => CacheMode::Ram,
-        CachePlace::Disk => CacheMode::Disk,
-        CachePlace::Off => CacheMode::Off,
-    };
-    let cache = corpus.cache(mode, settings.cache_limit);
-    let plan =
-        PlanSettings { batch_size, seed: settings.seed, static_shapes: settings.static_shapes, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: reference, as_signal };
-    Loader::new(corpus.clone(), clips.to_vec(), settings, cache).map_err(|error| error.to_string())
+/// How batches are formed.
+fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
+    let (seed, static_shapes) = (settings.run.seed, settings.data.static_shapes);
+    let plan = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
+    LoadSettings { plan, ..LoadSettings::default() }
 }
 
 /// Memory that batches lease before work on them starts: on the host, and on the device of each lane.
@@ -193,7 +195,7 @@ impl Budgets {
     pub fn new(host_bytes: usize, data_limit: Option<u64>, model_limit: Option<u64>) -> Budgets {
         let bytes = |limit: Option<u64>| limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         Budgets {
-            host: Budget::new("host", host_bytes, Oversize::Alone),
+            host: Budget::new(Place::Host, host_bytes, Oversize::Alone),
             data: Budget::new(DATA_LANE, bytes(data_limit), Oversize::Refuse),
             model: Budget::new(MODEL_LANE, bytes(model_limit), Oversize::Refuse),
         }
@@ -214,12 +216,12 @@ pub struct Feed {
     model: Device,
     stats: Arc<MelStats>,
     seed: u64,
-    group: usize,
+    shape: InputShape,
     reference: Option<usize>,
     workers: Knob,
-    buffer: Knob,
-    ahead: Knob,
-    depth: Knob,
+    buffer_size: Knob,
+    data_queue: Knob,
+    prefetch_buffer_size: Knob,
     budgets: Budgets,
     fault: Option<LaneFault>,
 }
@@ -228,9 +230,25 @@ impl Feed {
     /// For these data and settings, on these devices; batches arrive on `model`, the model's device as it learns.
     pub fn new(
         data: &Data,
-        settings: &TrainSettings,
+        settings: &TrainConfig,
         stats: &MelStats,
-        (group, reference): (usize, Option<usize>),
+        (shape, reference): (InputShape, Option<usize>),
+        lanes: &Lanes,
+        model: &Device,
+        budgets: &Budgets,
+    ) -> Result<Feed, String> {
+        let loader = data.loader(settings, lanes.placement.features)?;
+        Feed::with_loader(&loader, data, settings, stats, (shape, reference), lanes, model, budgets)
+    }
+
+    /// The same with a loader of the run, whose cache may hold clips already.
+    #[expect(clippy::too_many_arguments, reason = "what a run consists of")]
+    pub(crate) fn with_loader(
+        loader: &Arc<Loader>,
+        data: &Data,
+        settings: &TrainConfig,
+        stats: &MelStats,
+        (shape, reference): (InputShape, Option<usize>),
         lanes: &Lanes,
         model: &Device,
         budgets: &Budgets,
@@ -243,29 +261,45 @@ impl Feed {
             }
         };
         let knob = |name: &str, value: usize, most: usize| {
-            if settings.autotune { Knob::new(name, value, 1..=most.max(value)) } else { Knob::fixed(name, value) }
+            if settings.pipeline.autotune {
+                Knob::new(name, value, 1..=most.max(value))
+            } else {
+                Knob::fixed(name, value)
+            }
         };
-        let make = |as_signal| loader(&data.corpus, &data.clips, settings, settings.batch_size, reference, as_signal);
-        let from_files = make(lane.is_some())?;
+        let stats = Arc::new(stats.clone());
+        let make = |as_signal: bool| {
+            let settings = LoadSettings {
+                reference_frames: reference,
+                as_signal,
+                normalize: (!as_signal).then(|| stats.clone()),
+                group: shape.group,
+                noise: true,
+                ..load_settings(settings, settings.data.batch_size)
+            };
+            loader.view(data.clips.clone(), settings)
+        };
+        let from_files = make(lane.is_some());
         Ok(Feed {
-            on_host: if lane.is_some() { make(false)? } else { from_files.clone() },
+            on_host: if lane.is_some() { make(false) } else { from_files.clone() },
             loader: from_files,
             lane,
             model: model.clone(),
-            stats: Arc::new(stats.clone()),
-            seed: settings.seed,
-            group,
+            stats,
+            seed: settings.run.seed,
+            shape,
             reference,
             // In line is not a number of workers to begin from.
-            workers: match settings.workers {
+            workers: match settings.pipeline.workers {
                 0 => Knob::fixed("workers", 0),
-                workers => knob("workers", workers, settings.most_workers),
+                workers => knob("workers", workers, settings.pipeline.max_workers),
             },
-            buffer: knob("buffer", settings.buffer, settings.buffer),
-            ahead: Knob::fixed("ahead", settings.depth.saturating_sub(1)),
-            depth: match settings.device_queue {
-                0 => Knob::fixed("depth", 0),
-                queue => Knob::new("depth", 1, 1..=queue),
+            buffer_size: knob("buffer", settings.pipeline.buffer_size, settings.pipeline.buffer_size),
+            // One of the batches under way is the one that is prepared.
+            data_queue: Knob::fixed("pipeline-depth", settings.pipeline.pipeline_depth.saturating_sub(1)),
+            prefetch_buffer_size: match settings.pipeline.prefetch_buffer_size {
+                0 => Knob::fixed("prefetch-buffer-size", 0),
+                queue => Knob::new("prefetch-buffer-size", 1, 1..=queue),
             },
             budgets: budgets.clone(),
             fault: None,
@@ -283,31 +317,31 @@ impl Feed {
     /// The pipeline up to the model, from `start` on. Its threads live as long as the run: no stall between epochs.
     pub fn flow(&self, context: &Context, start: Cursor, epochs: u64) -> Flow<Ready> {
         let Budgets { host, data, model } = &self.budgets;
-        let (stats, seed, group, lane) = (self.stats.clone(), self.seed, self.group, self.lane.clone());
+        let (stats, seed, shape, lane) = (self.stats.clone(), self.seed, self.shape, self.lane.clone());
         let (sizer, device, fault, surroundings) = (lane.clone(), self.model.clone(), self.fault, context.clone());
         let reference = self.reference.unwrap_or(0);
         self.loader
-            .flow(context, start, epochs, &self.workers, &self.buffer, host)
+            .flow(context, start, epochs, &self.workers, &self.buffer_size, host)
             .lease(data, move |batch| {
                 sizer.as_ref().map_or(0, |lane| lane.batch_bytes(batch.rows, batch.frames, reference))
             })
-            .stage("preprocess", move |batch| {
+            .stage(Stage::Preprocess, move |batch| {
                 if let Some(fault) = fault {
                     fault.strike(batch.cursor, &surroundings)?;
                 }
-                let mut prepared = prepare(batch, &stats, seed, group);
+                let mut prepared = prepare(batch, &stats, seed, shape.group);
                 let sound = match &lane {
                     None => None,
                     Some(lane) => lane.features(&mut prepared).map_err(|why| Fault::new(why).fatal())?,
                 };
                 Ok((prepared, sound))
             })
-            .prefetch("data", &self.ahead)
-            .lease(model, |(prepared, _)| prepared.inputs.device_bytes())
-            .stage("transfer", move |(prepared, sound)| Ok(prepared.upload(sound, &device)))
+            .prefetch(Place::Data, &self.data_queue)
+            .lease(model, move |(prepared, _)| prepared.inputs.device_bytes(&shape))
+            .stage(Stage::Transfer, move |(prepared, sound)| Ok(prepared.upload(sound, &shape, &device)))
             .release(host)
             .release(data)
-            .prefetch("model", &self.depth)
+            .prefetch(Place::Model, &self.prefetch_buffer_size)
     }
 
     /// Batches of the first epoch as far as the host makes them: afterwards the cache, if there is one, is full.
@@ -318,18 +352,20 @@ impl Feed {
 
     /// Turns the knobs that may be turned, for the stage `train`.
     pub fn autotune(&self, context: &Context) -> Autotune {
-        let mut tuner = Autotune::new(context, "train").budget(&self.budgets.host);
-        for (of, knob, is_width) in [("load", &self.workers, true), ("host", &self.buffer, false)] {
-            if knob.range().start() < knob.range().end() {
-                tuner = if is_width { tuner.workers(of, knob) } else { tuner.depth(of, knob) };
-            }
+        let mut tuner = Autotune::new(context, Stage::Train).budget(&self.budgets.host);
+        let turns = |knob: &Knob| knob.range().start() < knob.range().end();
+        if turns(&self.workers) {
+            tuner = tuner.workers(Stage::Load, &self.workers);
+        }
+        if turns(&self.buffer_size) {
+            tuner = tuner.depth(Place::Host, &self.buffer_size);
         }
         tuner
     }
 
     /// Batches that may be ready on the host.
-    pub fn buffer(&self) -> usize {
-        self.buffer.get()
+    pub fn buffer_size(&self) -> usize {
+        self.buffer_size.get()
     }
 
     /// Batches that are made at once.
@@ -355,7 +391,7 @@ impl Feed {
         if batch.clips.is_empty() {
             return None;
         }
-        Some(prepare(batch, &self.stats, self.seed, self.group).upload(None, &self.model))
+        Some(prepare(batch, &self.stats, self.seed, self.shape.group).upload(None, &self.shape, &self.model))
     }
 
     /// Bytes that the largest batch takes on the host and on the data lane's device.
@@ -368,8 +404,8 @@ impl Feed {
 
     /// Lets as many batches wait on the model's device as was asked for. Until then it is one: what the model itself
     /// takes is not known yet.
-    pub fn open_device_queue(&self) {
-        self.depth.set(*self.depth.range().end());
+    pub fn open_prefetch_buffer(&self) {
+        self.prefetch_buffer_size.set(*self.prefetch_buffer_size.range().end());
     }
 
     /// Tells what the host holds for the data lane: batches that are leased, and features that are kept.
@@ -395,29 +431,61 @@ impl Feed {
     pub fn validation(
         &self,
         data: &Data,
-        settings: &TrainSettings,
+        settings: &TrainConfig,
         reference: Option<usize>,
         most: usize,
-    ) -> Result<Vec<Prepared>, String> {
-        validation_batches(data, settings, &self.stats, self.group, reference, most)
+    ) -> Result<Vec<HeldOutBatch>, String> {
+        if !Arc::ptr_eq(&data.corpus, &data.validation) {
+            return validation_batches(data, settings, &self.stats, self.shape.group, reference, most);
+        }
+        let settings = validation_settings(settings, &self.stats, self.shape.group, reference);
+        held_out(&self.on_host.view(validation_clips(data, most), settings), &self.stats, self.shape.group)
     }
 }
 
 /// Up to `most` validation clips, always the same, with always the same noise, in batches of up to 16.
 pub fn validation_batches(
     data: &Data,
-    settings: &TrainSettings,
+    settings: &TrainConfig,
     stats: &MelStats,
     group: usize,
     reference: Option<usize>,
     most: usize,
-) -> Result<Vec<Prepared>, String> {
-    let settings = TrainSettings { static_shapes: false, seed: 0, cache: CachePlace::Off, ..settings.clone() };
-    let clips: Vec<u32> = data.validation_clips.iter().copied().take(most).collect();
-    let loader = loader(&data.validation, &clips, &settings, settings.batch_size.min(16), reference, false)?;
+) -> Result<Vec<HeldOutBatch>, String> {
+    let settings = validation_settings(settings, stats, group, reference);
+    let cache = data.validation.cache(CacheMode::Off, 0);
+    let loader = Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache);
+    let loader = loader.map_err(|error| error.to_string())?;
+    held_out(&loader, stats, group)
+}
+
+fn validation_clips(data: &Data, most: usize) -> Vec<u32> {
+    data.validation_clips.iter().copied().take(most).collect()
+}
+
+fn validation_settings(
+    settings: &TrainConfig,
+    stats: &MelStats,
+    group: usize,
+    reference: Option<usize>,
+) -> LoadSettings {
+    let batch_size = settings.data.batch_size.min(16);
+    LoadSettings {
+        plan: PlanSettings { batch_size, seed: 0, static_shapes: false, plain_order: false },
+        reference_frames: reference,
+        normalize: Some(Arc::new(stats.clone())),
+        group,
+        noise: true,
+        ..LoadSettings::default()
+    }
+}
+
+fn held_out(loader: &Loader, stats: &MelStats, group: usize) -> Result<Vec<HeldOutBatch>, String> {
     let batches = loader.plan(0).into_iter().map(|planned| loader.load(&planned));
-    let prepared: Vec<Prepared> =
-        batches.filter(|batch| !batch.clips.is_empty()).map(|batch| prepare(batch, stats, 0, group)).collect();
+    let prepared: Vec<HeldOutBatch> = (batches.filter(|batch| !batch.clips.is_empty()))
+        .map(|batch| prepare(batch, stats, 0, group))
+        .map(|prepared| HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs })
+        .collect();
     if prepared.is_empty() {
         return Err("not one validation clip can be read".to_owned());
     }

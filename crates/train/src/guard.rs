@@ -14,7 +14,7 @@ use tandem_flow::{Budget, OverLimit};
 use crate::feed::{Budgets, Feed};
 use crate::lane::Gauge;
 use crate::memory;
-use crate::settings::TrainSettings;
+use crate::settings::TrainConfig;
 
 /// What an allocator on a device takes more than it was seen to take, in pages.
 const PAGES: u64 = 2 << 20;
@@ -109,14 +109,14 @@ impl Guard {
     /// The model is to live here: an error when it alone is too large. Nothing is on the device yet.
     pub(crate) fn admit_model(&mut self, parameters: usize) -> Result<(), MemoryLimitExceeded> {
         self.parameters = 4 * parameters as u64;
-        self.check_against(0, 4 * self.parameters, "parameters, gradients and the optimiser")?;
+        self.check_against(0, 5 * self.parameters, "parameters, their average, gradients and the optimizer state")?;
         self.provide_for_steps(0);
         Ok(())
     }
 
-    /// What is there all the time: parameters and the optimiser's memory of them.
+    /// What is there all the time: parameters, their average and the optimizer state.
     pub(crate) fn held_bytes(&self) -> u64 {
-        3 * self.parameters
+        4 * self.parameters
     }
 
     /// One set of gradients.
@@ -229,7 +229,7 @@ impl Guard {
             limit_bytes: self.limit,
             batches_bytes: batches,
             parameters_bytes: self.parameters,
-            optimiser_bytes: 2 * self.parameters,
+            optimizer_bytes: 2 * self.parameters,
             // They come and go with a step, and are among its activations.
             gradients_bytes: 0,
             pool_in_use_bytes: pool.and_then(|(in_use, _)| in_use),
@@ -243,7 +243,7 @@ impl Guard {
 }
 
 /// What watches the memory of the data lane and of the model lane.
-pub(crate) fn guards(feed: &Feed, settings: &TrainSettings, lanes: &Lanes, budgets: &Budgets) -> (Guard, Guard) {
+pub(crate) fn guards(feed: &Feed, settings: &TrainConfig, lanes: &Lanes, budgets: &Budgets) -> (Guard, Guard) {
     let Lanes { placement, model, .. } = lanes;
     let data_source = feed.lane_gauge().map_or(Source::Counted, Source::Gauge);
     let model_source = if model.memory_pool_usage().is_some() {
@@ -254,7 +254,7 @@ pub(crate) fn guards(feed: &Feed, settings: &TrainSettings, lanes: &Lanes, budge
         Source::Counted
     };
     (
-        Guard::new(Lane::Data, data_source, &placement.data, settings.data_limit, &budgets.data),
-        Guard::new(Lane::Model, model_source, &placement.model, settings.model_limit, &budgets.model),
+        Guard::new(Lane::Data, data_source, &placement.data, settings.memory.data_limit, &budgets.data),
+        Guard::new(Lane::Model, model_source, &placement.model, settings.memory.model_limit, &budgets.model),
     )
 }

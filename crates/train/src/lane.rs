@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::signal::rfft;
 use burn::tensor::{Tensor, TensorData};
-use tandem_audio::{MelSettings, hann_window, mel_filters};
-use tandem_model::{Device, DeviceSound};
+use tandem_audio::{MelSettings, MelStats, hann_window, mel_filters};
+use tandem_model::{Device, DeviceMel};
 
-use crate::features::{MelStats, Prepared};
+use crate::features::Prepared;
 
 /// What the windows of one piece may take on the device, unless told otherwise.
 const PIECE_BYTES: usize = 256_000_000;
@@ -72,7 +72,7 @@ impl DataLane {
             window: tensor(hann_window(settings), [1, 1, n_fft]),
             filters: tensor(filters, [1, bins, n_mels]),
             mean: tensor(stats.mean.clone(), [1, 1, n_mels]),
-            scale: tensor(stats.deviation.iter().map(|deviation| 1.0 / deviation).collect(), [1, 1, n_mels]),
+            scale: tensor(stats.std.iter().map(|std| 1.0 / std).collect(), [1, 1, n_mels]),
             settings: settings.clone(),
             piece_bytes: PIECE_BYTES,
             gauge: Arc::default(),
@@ -110,7 +110,7 @@ impl DataLane {
     }
 
     /// The features of a batch, none if it has them already. Waits until the device is done, so that the time is seen.
-    pub fn features(&self, prepared: &mut Prepared) -> Result<Option<DeviceSound>, String> {
+    pub fn features(&self, prepared: &mut Prepared) -> Result<Option<DeviceMel>, String> {
         let Some(signal) = prepared.signal.take() else { return Ok(None) };
         let inputs = &prepared.inputs;
         let mel = self.rows(&signal.samples, &inputs.mel_lengths, inputs.frames);
@@ -119,7 +119,7 @@ impl DataLane {
         self.device.sync().map_err(|error| error.to_string())?;
         // Asked for here: who asks a device waits for it.
         self.gauge.read(&self.device);
-        Ok(Some(DeviceSound { mel, reference }))
+        Ok(Some(DeviceMel { mel, reference }))
     }
 
     /// Rows of samples to `[rows, frames, n_mels]`, 0 beyond each row's length.

@@ -1,72 +1,71 @@
-//! Trains a voice: the loop, exact resume, checkpoints, evaluation and speech.
+//! Trains a voice: the loop, exact resume, checkpoints.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `settings.rs` | [`TrainSettings`]: how a run is set up |
+//! | `settings/` | [`SETTINGS`]: one row for each setting; [`resolve`]: from [`Requested`] to [`TrainConfig`] |
+//! | `launch.rs` | [`Run`]: from a directory of clips to a report in a few lines |
 //! | `feed.rs` | [`Data`], [`Feed`]: batches on their way to the model; read this first |
-//! | `features.rs` | [`prepare`]: normalised frames and noise; [`MelStats`] |
+//! | `features.rs` | [`prepare`]: normalized frames, noise, timesteps |
 //! | `lane.rs` | [`DataLane`]: features on the data lane's device |
 //! | `preflight.rs` | the longest batch before the first step |
 //! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
 //! | `step.rs` | [`Learner`]: one step |
-//! | `optimiser.rs` | [`AdamW`] on the device |
-//! | `scale.rs` | [`LossScale`]: half precision without overflow |
-//! | `schedule.rs` | [`LearningRate`]: a pure function of the step |
+//! | `task/` | what is trained: [`task::Task`], the acoustic model |
+//! | `optim/` | [`Optimizer`], [`AdamW`], [`LearningRate`], [`LossScale`], [`Ema`] |
+//! | `reduce/` | sums and agreements over the processes of a run; one process |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
-//! | `validation.rs` | [`validation_losses`]: on clips that it does not learn from |
-//! | `window.rs` | what happened since the last progress |
-//! | `monitor.rs` | looks at the last hundred steps, and what is worth telling |
-//! | `events.rs` | [`Event`], [`Report`]: what a run tells about itself |
+//! | `window.rs` | what happened since the last report of progress |
+//! | `monitor.rs` | snapshots of the last hundred steps, and what is worth reporting |
+//! | `events.rs` | [`Event`], [`Report`]: what a run reports about itself |
 //! | `checkpoint.rs` | [`Checkpoints`]: atomic, checksummed |
 //! | `run.rs` | [`RunFolder`]: manifest, log, report |
-//! | `record.rs` | [`RunRecord`]: what the folder of a run tells |
-//! | `speech.rs` | [`Speech`]: a voice that speaks |
-//! | `evaluate.rs` | [`evaluate`]: how well it has learned |
-//! | `profile.rs` | [`profile_steps`]: some steps of the real pipeline, to see where the time goes |
+//! | `record.rs` | [`RunRecord`]: what the directory of a run says |
+//! | `profile_run.rs` | [`profile_steps`]: some steps of the real pipeline, to see where the time goes |
 //! | `measure.rs` | [`measure_data`], [`measure_model`]: a few batches and steps, to see what a run would take |
 //! | `memory.rs` | the memory of this process |
 
 pub mod checkpoint;
-mod evaluate;
 mod events;
 mod fault;
 mod features;
 mod feed;
 mod guard;
 mod lane;
+mod launch;
 mod measure;
 pub mod memory;
 mod monitor;
-mod optimiser;
+pub mod optim;
 mod preflight;
-mod profile;
+mod profile_run;
 mod record;
+pub mod reduce;
 mod run;
-mod scale;
-mod schedule;
 mod settings;
-mod speech;
 mod step;
+pub mod task;
 mod trainer;
-mod validation;
 mod window;
 
-pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State};
-pub use evaluate::{ClipScore, Evaluation, alignment_of, evaluate};
-pub use events::{Ending, Event, Preflight, Progress, Report, TrainError};
+pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State, VoiceError};
+pub use events::{Ending, Event, Preflight, Report, TrainError};
 pub use fault::LaneFault;
-pub use features::{MelStats, Prepared, Ready, Signal, prepare};
+pub use features::{Prepared, Ready, Signal, measure_mel_stats, prepare};
 pub use feed::{Budgets, Data, Feed, validation_batches};
 pub use lane::{DataLane, Gauge};
+pub use launch::{Run, RunError, corpus_settings};
 pub use measure::{GoOn, MeasuredModel, measure_data, measure_model};
-pub use optimiser::{AdamW, AdamWSettings, Grads};
-pub use profile::{Profiled, Setup, measure_alone, profile_steps};
+pub use optim::{
+    AdamW, AdamWSettings, Ema, Grads, LearningRate, LossScale, OptimizationLevel, Optimizer, OptimizerKind, Schedule,
+};
+pub use profile_run::{Profiled, Setup, measure_alone, profile_steps};
 pub use record::{RecordError, RunRecord};
-pub use run::{Choice, Log, RUN_FORMAT, RunFolder, read_log};
-pub use scale::LossScale;
-pub use schedule::{LearningRate, OptimizationLevel, Schedule};
-pub use settings::{CachePlace, NanPolicy, TrainSettings, device_queue};
-pub use speech::{Said, Speech, SpeechError};
+pub use run::{Log, RUN_FORMAT, RunFolder, read_log};
+pub use settings::{
+    DataSettings, DefaultValue, Facts, Field, HalfPrecision, Kind, MemorySettings, ModelSettings, NanPolicy, Off,
+    OnResume, OptimizerSettings, PipelineSettings, Requested, ResolvedSetting, RunSettings, SETTINGS, Scope, Setting,
+    SettingsError, TrainConfig, Value, Word, find_setting, limits_need_isolation, prefetch_buffer_size, resolve,
+    resolve_corpus,
+};
 pub use step::{Injection, Learner, StepRecord, StepValues};
 pub use trainer::{Start, Trainer, parameter_parts};
-pub use validation::validation_losses;

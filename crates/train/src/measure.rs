@@ -2,18 +2,20 @@
 
 use std::time::Instant;
 
-use tandem_device::Lanes;
+use tandem_audio::MelStats;
+use tandem_data::CacheMode;
 use tandem_device::memory::Footprint;
-use tandem_flow::{Context, Cursor};
-use tandem_model::{ModelConfig, REFERENCE_FRAMES, weights};
+use tandem_device::{FeaturesOn, Lanes};
+use tandem_flow::{Context, Cursor, Stage};
+use tandem_model::{InputShape, ModelConfig, REFERENCE_FRAMES, weights};
 use tandem_observe::Paces;
 
 use crate::events::{Preflight, TrainError};
-use crate::features::MelStats;
+use crate::features::measure_mel_stats;
 use crate::feed::{Budgets, Data, Feed};
 use crate::guard::guards;
 use crate::preflight::preflight;
-use crate::settings::{CachePlace, TrainSettings};
+use crate::settings::TrainConfig;
 use crate::step::{Learner, StepRecord, learning_device};
 
 /// What the model alone takes.
@@ -33,46 +35,54 @@ pub struct MeasuredModel {
 
 /// What is needed for a feed.
 pub(crate) struct Stand {
-    pub(crate) settings: TrainSettings,
+    pub(crate) settings: TrainConfig,
     pub(crate) config: ModelConfig,
     stats: MelStats,
     pub(crate) budgets: Budgets,
 }
 
 impl Stand {
-    pub(crate) fn new(data: &Data, settings: &TrainSettings) -> Result<Stand, TrainError> {
-        let settings = TrainSettings { autotune: false, ..settings.clone() };
-        let loader = data.loader(&settings, None).map_err(TrainError::Data)?;
-        let stats = MelStats::measure(&loader)
+    pub(crate) fn new(data: &Data, settings: &TrainConfig) -> Result<Stand, TrainError> {
+        let mut settings = settings.clone();
+        settings.pipeline.autotune = false;
+        let loader = data.loader(&settings, FeaturesOn::Cpu).map_err(TrainError::Data)?;
+        let stats = measure_mel_stats(&loader)
             .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
         let reference = data.corpus.speakers().len() > 1;
         let n_mels = data.corpus.settings().mel.n_mels;
-        let config = ModelConfig::new(settings.size, data.corpus.tokenizer().size(), n_mels, reference);
-        let budgets = Budgets::new(settings.memory_limit, settings.data_limit, settings.model_limit);
+        let config = ModelConfig::new(settings.model.size, data.corpus.frontend().vocabulary.size(), n_mels, reference);
+        let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
         Ok(Stand { settings, config, stats, budgets })
     }
 
     pub(crate) fn feed(&self, data: &Data, lanes: &Lanes) -> Result<Feed, TrainError> {
         let device = learning_device(&lanes.model, &self.settings);
-        let shape = (self.config.decoder.group, self.config.reference.then_some(REFERENCE_FRAMES));
+        let shape = (InputShape::new(&self.config), self.config.reference.then_some(REFERENCE_FRAMES));
         let Stand { settings, stats, budgets, .. } = self;
         Feed::new(data, settings, stats, shape, lanes, &device, budgets).map_err(TrainError::Data)
     }
 }
 
-/// Whether to go on; asked after each batch and step, and told that one more is done.
+/// Whether to continue; called after each batch and step.
 pub type GoOn<'a> = &'a mut dyn FnMut() -> bool;
+
+/// The same settings as in a first epoch: nothing comes from a cache.
+fn uncached(settings: &TrainConfig) -> TrainConfig {
+    let mut settings = settings.clone();
+    settings.pipeline.cache = CacheMode::Off;
+    settings
+}
 
 /// What the pipeline delivers when the model takes everything at once: the mean of `batches` batches after one that
 /// warms up, without a cache, as the first epoch is. `step_ms` is left 0. None when `go_on` says so.
 pub fn measure_data(
     data: &Data,
-    settings: &TrainSettings,
+    settings: &TrainConfig,
     lanes: &Lanes,
     batches: usize,
     go_on: GoOn<'_>,
 ) -> Result<Option<Paces>, TrainError> {
-    let stand = Stand::new(data, &TrainSettings { cache: CachePlace::Off, ..settings.clone() })?;
+    let stand = Stand::new(data, &uncached(settings))?;
     let context = Context::default();
     let mut flow = stand.feed(data, lanes)?.flow(&context, Cursor::START, u64::MAX);
     for _ in 0..=batches {
@@ -86,11 +96,11 @@ pub fn measure_data(
         }
     }
     drop(flow);
-    let mean_ms = |name: &str| mean_without_first(&context.recent(name));
+    let mean_ms = |stage: Stage| mean_without_first(&context.recent(stage));
     Ok(Some(Paces {
-        load_ms: mean_ms("load") / stand.settings.workers.max(1) as f64,
-        preprocess_ms: mean_ms("preprocess"),
-        transfer_ms: mean_ms("transfer"),
+        load_ms: mean_ms(Stage::Load) / stand.settings.pipeline.workers.max(1) as f64,
+        preprocess_ms: mean_ms(Stage::Preprocess),
+        transfer_ms: mean_ms(Stage::Transfer),
         step_ms: 0.0,
     }))
 }
@@ -98,12 +108,12 @@ pub fn measure_data(
 /// What `steps` steps take after one that warms up, and what the longest batch takes. None when `go_on` says so.
 pub fn measure_model(
     data: &Data,
-    settings: &TrainSettings,
+    settings: &TrainConfig,
     lanes: &Lanes,
     steps: usize,
     go_on: GoOn<'_>,
 ) -> Result<Option<MeasuredModel>, TrainError> {
-    let stand = Stand::new(data, &TrainSettings { cache: CachePlace::Off, ..settings.clone() })?;
+    let stand = Stand::new(data, &uncached(settings))?;
     let feed = stand.feed(data, lanes)?;
     let mut learner = Learner::new(&stand.config, &stand.settings, &lanes.model);
     let parameters = weights::parameters(learner.model()).iter().map(|info| info.count).sum();
@@ -111,7 +121,7 @@ pub fn measure_model(
     let too_much = |error| TrainError::Memory(error, Vec::new());
     guard.admit_model(parameters).map_err(too_much)?;
     let longest = feed.longest().ok_or_else(|| TrainError::Data("the longest batch cannot be read".to_owned()))?;
-    let batch_bytes = longest.inputs.bytes();
+    let batch_bytes = longest.inputs.bytes(&learner.input_shape());
     let (preflight, footprint) = preflight(&longest, &mut learner, &mut guard)?;
     drop(longest);
     if !go_on() {

@@ -99,7 +99,7 @@ fn reset_peak() {
 }
 
 /// Processor time that all threads of this process took so far; zero where that is not known.
-pub fn processor_time() -> std::time::Duration {
+pub fn cpu_time() -> std::time::Duration {
     #[cfg(unix)]
     {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

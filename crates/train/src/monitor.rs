@@ -1,34 +1,33 @@
-//! Looks at a run while it goes on, tells what is worth telling, and writes the looks down.
+//! Takes snapshots of a run while it trains, reports what is worth reporting, and writes the snapshots to `monitor.jsonl`.
 
 use std::time::Instant;
 
 use serde_json::json;
-use tandem_device::memory::{Lane, LaneMemory};
+use tandem_device::memory::LaneMemory;
 use tandem_device::probes::CpuMeter;
 use tandem_device::{Backend, Placement};
-use tandem_flow::{Context, Summary};
-use tandem_model::Losses;
+use tandem_flow::{Context, Place, Summary};
 use tandem_observe::{
-    Knobs, MemoryUse, Notice, Notices, Pressure, QueueFill, Snapshot, headroom, look, stretches, verdict,
+    Knobs, MemoryUse, Notice, Notices, Pressure, Progress, QueueFill, Snapshot, headroom, recent_profile, timeline,
+    verdict,
 };
 
-use crate::checkpoint::write_atomically;
-use crate::events::Progress;
 use crate::feed::Feed;
 use crate::memory;
 use crate::run::{Log, RunFolder};
-use crate::settings::TrainSettings;
+use crate::settings::TrainConfig;
+use tandem_data::files::write_atomically;
 
-/// Spans that a look goes back: a hundred steps, and what their batches took before.
+/// Spans that a snapshot goes back: a hundred steps, and what their batches took before.
 pub(crate) const SPANS: usize = 2048;
 /// Steps that `lanes.json` shows.
 const LANES: usize = 12;
-/// Seconds between two looks that are written down, at least.
+/// Seconds between two snapshots that are written, at least.
 const EVERY: f64 = 2.0;
-/// Of a run of any length about so many, and a few more for each doubling, are written down.
+/// Of a run of any length about so many, and a few more for each doubling, are written.
 const WRITTEN: f64 = 500.0;
 
-/// Looks at a run.
+/// Watches a run.
 pub(crate) struct Monitor {
     started: Instant,
     notices: Notices,
@@ -36,16 +35,16 @@ pub(crate) struct Monitor {
     run: RunFolder,
     log: Option<Log>,
     written: Option<f64>,
-    /// The last look.
+    /// The last snapshot.
     pub(crate) last: Option<Snapshot>,
     clips: u64,
     pub(crate) validation: Option<f64>,
 }
 
-/// What a look needs to know besides the records of the pipeline.
+/// What a snapshot needs to know besides the records of the pipeline.
 pub(crate) struct Surroundings<'a> {
     pub(crate) feed: &'a Feed,
-    pub(crate) settings: &'a TrainSettings,
+    pub(crate) settings: &'a TrainConfig,
     pub(crate) placement: &'a Placement,
     pub(crate) lanes: &'a [LaneMemory],
     pub(crate) audio_seconds: f64,
@@ -61,7 +60,7 @@ impl Monitor {
             notices: Notices::default(),
             cpu: CpuMeter::new(),
             run: run.clone(),
-            // A run does not end because its looks cannot be written.
+            // A run does not end because its snapshots cannot be written.
             log: Log::open(&run.monitor_path(), first_step).ok(),
             written: None,
             last: None,
@@ -74,35 +73,30 @@ impl Monitor {
         self.clips += clips as u64;
     }
 
-    /// Looks, and says what is worth telling. Nothing before there are enough steps.
-    pub(crate) fn look(&mut self, context: &Context, progress: &Progress, around: &Surroundings<'_>) -> Vec<Notice> {
+    /// Takes a snapshot, and says what is worth reporting. Nothing before there are enough steps.
+    pub(crate) fn snapshot(
+        &mut self,
+        context: &Context,
+        progress: &Progress,
+        around: &Surroundings<'_>,
+    ) -> Vec<Notice> {
         let spans = context.trace.recent();
-        let Some((profile, recent_ms)) = look(&spans, around.done as usize) else { return Vec::new() };
+        let Some((profile, recent_ms)) = recent_profile(&spans, around.done as usize) else { return Vec::new() };
         let queues = context.queues();
         let pressure = Pressure::new(&queues, around.feed.memory_share());
         // As tuning has them now.
-        let (workers, buffer) = (around.feed.workers(), around.feed.buffer());
+        let (workers, buffer) = (around.feed.workers(), around.feed.buffer_size());
         let knobs = Knobs { workers, buffer, ..around.settings.knobs(around.placement) };
         let verdict = verdict(&profile, &knobs, &pressure);
         let headroom = headroom(&profile);
-        let notices = self.notices.hear(progress.step, &profile, &verdict, headroom);
+        let notices = self.notices.update(progress.step, &profile, &verdict, headroom);
         let seconds = self.started.elapsed().as_secs_f64();
         let rounded = |ms: &f64| (100.0 * ms).round() / 100.0;
         let placement = around.placement;
         self.last = Some(Snapshot {
-            step: progress.step,
-            steps: progress.steps,
-            epoch: progress.epoch,
+            progress: progress.clone(),
             seconds,
-            eta_s: progress.eta_s,
-            loss: progress.loss,
-            terms: Losses::NAMES.iter().map(|name| (*name).to_owned()).zip(progress.terms).collect(),
-            rate: progress.rate,
-            norm: progress.norm,
             validation: self.validation,
-            steps_per_s: progress.steps_per_s,
-            clips_per_s: progress.clips_per_s,
-            audio_per_s: progress.audio_per_s,
             total_clips: self.clips,
             total_audio_s: around.audio_seconds,
             total_s: around.seconds_before + seconds,
@@ -127,14 +121,14 @@ impl Monitor {
         notices
     }
 
-    /// Writes the last look down.
+    /// Writes the last snapshot.
     pub(crate) fn write(&mut self, context: &Context) {
         let (Some(log), Some(last)) = (&mut self.log, &self.last) else { return };
         if self.written == Some(last.seconds) {
             return;
         }
         self.written = Some(last.seconds);
-        let lanes = stretches(&context.trace.recent(), LANES);
+        let lanes = timeline(&context.trace.recent(), LANES);
         // What cannot be written here, the log of the losses will complain about.
         let _ = log.add(&[json!(last)]);
         let _ = write_atomically(&self.run.lanes_path(), json!(lanes).to_string().as_bytes());
@@ -142,18 +136,14 @@ impl Monitor {
 }
 
 fn memory_use(lanes: &[LaneMemory]) -> Vec<MemoryUse> {
-    let name = |lane: &LaneMemory| match lane.lane {
-        Lane::Data => "data",
-        Lane::Model => "model",
-    };
     let host = memory::resident_bytes().map(|used_bytes| MemoryUse {
-        name: "host".to_owned(),
+        name: Place::Host.to_string(),
         device: "CPU".to_owned(),
         used_bytes,
         limit_bytes: memory::total_bytes(),
     });
     let of_lane = |lane: &LaneMemory| MemoryUse {
-        name: name(lane).to_owned(),
+        name: lane.lane.place().to_string(),
         device: lane.device.clone(),
         used_bytes: lane.used_bytes(),
         limit_bytes: lane.total_bytes(),

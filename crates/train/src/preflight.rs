@@ -61,10 +61,10 @@ pub(crate) fn preflight(
 ) -> Result<(Preflight, Footprint), TrainError> {
     let started = Instant::now();
     let (inputs, limit) = (&longest.inputs, guard.limit());
-    let (rows, batch_bytes) = (inputs.rows(), inputs.bytes());
-    let wanted = rows.div_ceil(learner.parts());
+    let (rows, batch_bytes) = (inputs.rows(), inputs.bytes(&learner.input_shape()));
+    let wanted = rows.div_ceil(learner.micro_batches());
     let fixed = guard.held_bytes() + batch_bytes;
-    learner.make_room();
+    learner.allocate();
     let before = guard.held_now();
     let mut trials = Trials::default();
     let mut next = if limit.is_some() { 1 } else { wanted };
@@ -72,16 +72,16 @@ pub(crate) fn preflight(
         // With several parts the gradients of those before are kept.
         let more = if next < rows { guard.gradient_bytes() } else { 0 };
         let fits = guard.check_against(fixed, trials.predict(next) + more, "the longest batch").and_then(|()| {
-            let part = inputs.part(0..next);
+            let part = inputs.micro_batch(0..next);
             let mut ran_out = false;
-            let took = guard.trial(before, || ran_out |= !learner.rehearse(&part, 1));
+            let took = guard.trial(before, || ran_out |= !learner.dry_run(&part, 1));
             guard.check_against(fixed, took + more, "the longest batch").map(|()| (took, ran_out))
         });
         match fits {
             Ok((took, false)) => trials.add(next, took),
             _ if trials.rows() > 0 => break,
             // Not even one clip.
-            Ok((_, true)) => return Err(TrainError::OutOfMemory { rows: next, frames: inputs.sound.mel.dims()[1] }),
+            Ok((_, true)) => return Err(TrainError::OutOfMemory { rows: next, frames: inputs.mel.values.dims()[1] }),
             Err(error) => return Err(TrainError::Memory(error, Vec::new())),
         }
         next = (2 * next).min(wanted);
@@ -101,7 +101,7 @@ pub(crate) fn preflight(
     }
     guard.provide_for_steps(needed);
     confirm(inputs, learner, guard)?;
-    let [_, frames, _] = inputs.sound.mel.dims();
+    let [_, frames, _] = inputs.mel.values.dims();
     let preflight = Preflight {
         rows,
         frames,
@@ -122,13 +122,13 @@ fn confirm(inputs: &Inputs, learner: &mut Learner, guard: &Guard) -> Result<(), 
     }
     loop {
         guard.give_back();
-        let ran = (0..2).all(|_| learner.rehearse(inputs, learner.parts()));
+        let ran = (0..2).all(|_| learner.dry_run(inputs, learner.micro_batches()));
         let held = guard.check_now("the longest batch");
         match held {
             Ok(()) if ran => return Ok(()),
-            _ if learner.parts() < inputs.rows() => learner.split(2 * learner.parts()),
+            _ if learner.micro_batches() < inputs.rows() => learner.split(2 * learner.micro_batches()),
             Err(error) => return Err(TrainError::Memory(error, Vec::new())),
-            Ok(()) => return Err(TrainError::OutOfMemory { rows: 1, frames: inputs.sound.mel.dims()[1] }),
+            Ok(()) => return Err(TrainError::OutOfMemory { rows: 1, frames: inputs.mel.values.dims()[1] }),
         }
     }
 }

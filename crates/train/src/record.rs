@@ -1,4 +1,4 @@
-//! What the folder of a run tells, while it goes on or afterwards, whatever state its files are in.
+//! What the directory of a run says, while it trains or afterwards, whatever state its files are in.
 
 use std::fmt;
 use std::fs;
@@ -7,28 +7,29 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tandem_observe::{Snapshot, Stretch};
+use tandem_observe::{Snapshot, TimelineSpan};
 
-use crate::run::{Choice, RUN_FORMAT, RunFolder};
+use crate::run::{RUN_FORMAT, RunFolder};
+use crate::settings::ResolvedSetting;
 
-/// What a run's folder tells.
+/// What a run's directory says.
 #[derive(Clone, Debug)]
 pub struct RunRecord {
     /// Version of the program that started it last.
     pub version: String,
-    /// What was asked for and what was done instead, at the last start.
-    pub choices: Vec<Choice>,
+    /// Each setting as requested, its value and where that comes from, at the last start.
+    pub settings: Vec<ResolvedSetting>,
     /// What was known at the last start: devices, data, model.
     pub facts: Value,
-    /// Looks at its last steps, oldest first.
-    pub looks: Vec<Snapshot>,
+    /// Snapshots of it, oldest first.
+    pub snapshots: Vec<Snapshot>,
     /// Losses of steps and of validations, as they were logged.
     pub log: Vec<Value>,
-    /// Who worked when in the last steps before the last look.
-    pub lanes: Vec<Stretch>,
+    /// Who worked when in the last steps before the last snapshot.
+    pub timeline: Vec<TimelineSpan>,
     /// Totals, once it has ended.
     pub report: Option<Value>,
-    /// It is going on.
+    /// It is training now.
     pub running: bool,
     /// Files that are cut off or damaged, and how many of their lines could not be read.
     pub damaged: Vec<(PathBuf, usize)>,
@@ -48,8 +49,8 @@ pub enum RecordError {
         /// The version.
         version: String,
     },
-    /// It has done too few steps to tell anything.
-    NoLooks(PathBuf),
+    /// It has done too few steps for a snapshot.
+    NoSnapshots(PathBuf),
 }
 
 impl fmt::Display for RecordError {
@@ -61,7 +62,7 @@ impl fmt::Display for RecordError {
                 let here = env!("CARGO_PKG_VERSION");
                 write!(f, "`{}` was written by tandem {version}, whose files tandem {here} cannot read", path.display())
             }
-            RecordError::NoLooks(path) => write!(f, "the run in `{}` has done too few steps yet", path.display()),
+            RecordError::NoSnapshots(path) => write!(f, "the run in `{}` has done too few steps yet", path.display()),
         }
     }
 }
@@ -85,41 +86,42 @@ impl RunRecord {
             return Err(RecordError::OtherVersion { path: path.to_owned(), version });
         }
         let mut damaged = Vec::new();
-        let looks: Vec<Snapshot> = lines(&run.monitor_path(), &mut damaged);
-        if looks.is_empty() {
-            return Err(RecordError::NoLooks(path.to_owned()));
+        let snapshots: Vec<Snapshot> = lines(&run.monitor_path(), &mut damaged);
+        if snapshots.is_empty() {
+            return Err(RecordError::NoSnapshots(path.to_owned()));
         }
         let log = lines(&run.log_path(), &mut damaged);
         let json = |path: PathBuf| fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
         let running = is_locked(path);
         Ok(RunRecord {
             version,
-            choices: serde_json::from_value(last["settings"].clone()).unwrap_or_default(),
+            settings: serde_json::from_value(last["settings"].clone()).unwrap_or_default(),
             facts: last["facts"].clone(),
-            looks,
+            snapshots,
             log,
-            lanes: json(run.lanes_path()).and_then(|lanes| serde_json::from_value(lanes).ok()).unwrap_or_default(),
+            timeline: json(run.lanes_path()).and_then(|lanes| serde_json::from_value(lanes).ok()).unwrap_or_default(),
             report: json(run.report_path()),
             running,
             damaged,
         })
     }
 
-    /// The last look.
+    /// The last snapshot.
     pub fn last(&self) -> &Snapshot {
-        self.looks.last().expect("there is at least one")
+        self.snapshots.last().expect("there is at least one")
     }
 
-    /// Milliseconds of steps: those of looks that do not overlap.
+    /// Milliseconds of steps: those of snapshots that do not overlap.
     pub fn step_ms(&self) -> Vec<f64> {
         let (mut all, mut until) = (Vec::new(), 0);
-        for look in &self.looks {
-            if look.step >= until + look.recent_ms.len() as u64 {
-                all.extend(&look.recent_ms);
-                until = look.step;
+        for snapshot in &self.snapshots {
+            let step = snapshot.progress.step;
+            if step >= until + snapshot.recent_ms.len() as u64 {
+                all.extend(&snapshot.recent_ms);
+                until = step;
             }
         }
-        // A short run has only looks that do.
+        // A short run has only snapshots that do.
         if all.is_empty() { self.last().recent_ms.clone() } else { all }
     }
 }

@@ -1,13 +1,13 @@
-//! The folder of a run: everything needed to go on, to reproduce it, and to see what happened.
+//! The directory of a run: everything needed to resume, to reproduce it, and to see what happened.
 //!
 //! ```text
 //! RUN/
-//!     manifest.json     what was asked for and what was done instead, and why; one entry for each start
+//!     manifest.json     requested settings, their values and sources; one entry for each start
 //!     log.jsonl         the losses of every step, validations, checkpoints: one JSON object a line
-//!     monitor.jsonl     looks at the last hundred steps, the fewer the longer it runs: one JSON object a line
-//!     lanes.json        who worked when in the last steps before the last look
+//!     monitor.jsonl     snapshots of the last hundred steps, the fewer the longer it runs: one JSON object a line
+//!     lanes.json        who worked when in the last steps before the last snapshot
 //!     report.json       totals, written when the run ends
-//!     voices.safetensors  a stretch of each speaker, to be asked for by name
+//!     voices.safetensors  some seconds of each speaker, found by name
 //!     checkpoints/      see checkpoint.rs
 //!     samples/          speech and spectrograms made on the way
 //! ```
@@ -16,31 +16,21 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::checkpoint::{Checkpoints, write_atomically};
+use tandem_data::files::write_atomically;
+
+use crate::checkpoint::Checkpoints;
+use crate::settings::ResolvedSetting;
 
 /// The number of the format of a run's files; another one is not read.
-pub const RUN_FORMAT: u64 = 1;
+pub const RUN_FORMAT: u64 = 2;
 
 /// A run's folder.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
-}
-
-/// One setting: what was asked for, what was done, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
-    /// The flag.
-    pub name: String,
-    /// What was asked for, if anything.
-    pub asked: Option<String>,
-    /// What it is.
-    pub got: String,
-    /// Where that comes from.
-    pub why: String,
 }
 
 impl RunFolder {
@@ -64,7 +54,7 @@ impl RunFolder {
         self.path.join("samples")
     }
 
-    /// A stretch of each speaker's speech.
+    /// Some seconds of each speaker's speech.
     pub fn voices_path(&self) -> PathBuf {
         self.path.join("voices.safetensors")
     }
@@ -79,7 +69,7 @@ impl RunFolder {
         self.path.join("report.json")
     }
 
-    /// Looks at the last steps.
+    /// Snapshots of the last steps.
     pub fn monitor_path(&self) -> PathBuf {
         self.path.join("monitor.jsonl")
     }
@@ -113,7 +103,7 @@ impl RunFolder {
     }
 
     /// Moves a run out of the way: `RUN` becomes `RUN.1`, `RUN.2`, …, whichever is free.
-    pub fn set_aside(&self) -> io::Result<PathBuf> {
+    pub fn archive(&self) -> io::Result<PathBuf> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let aside = (1..).map(|n| self.path.with_file_name(format!("{name}.{n}"))).find(|path| !path.exists());
         let aside = aside.expect("numbers do not end");
@@ -122,7 +112,7 @@ impl RunFolder {
     }
 
     /// Adds an entry to the manifest.
-    pub fn add_to_manifest(&self, choices: &[Choice], facts: Value) -> io::Result<()> {
+    pub fn add_to_manifest(&self, settings: &[ResolvedSetting], facts: Value) -> io::Result<()> {
         let path = self.path.join("manifest.json");
         let mut manifest: Value = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -134,7 +124,7 @@ impl RunFolder {
             manifest = json!({"starts": []});
         }
         let version = env!("CARGO_PKG_VERSION");
-        let entry = json!({"format": RUN_FORMAT, "version": version, "settings": choices, "facts": facts});
+        let entry = json!({"format": RUN_FORMAT, "version": version, "settings": settings, "facts": facts});
         if let Some(starts) = manifest["starts"].as_array_mut() {
             starts.push(entry);
         }
@@ -154,7 +144,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log to go on after `step`: what a killed run wrote beyond that is taken away, it will be done again.
+    /// Opens the log to resume after `step`: what a killed run wrote beyond that is taken away, it will be done again.
     pub fn open(path: &Path, step: u64) -> io::Result<Log> {
         if let Ok(text) = fs::read(path) {
             let mut kept = Vec::new();

@@ -5,36 +5,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use tandem_flow::Cursor;
-use tandem_model::kernels::with_half_products;
+use tandem_model::kernels::with_half_matmuls;
 use tandem_model::weights::{self, WeightsError};
-use tandem_model::{Device, Inputs, Losses, ModelConfig, Totals, Voice};
+use tandem_model::{Device, InputShape, ModelConfig};
 
 use crate::checkpoint::Checkpoint;
 use crate::features::Ready;
-use crate::optimiser::{AdamW, Grads};
-use crate::scale::LossScale;
-use crate::settings::TrainSettings;
+use crate::optim::{self, Ema, Grads, LossScale, Optimizer};
+use crate::reduce::{Reduce, SingleProcess};
+use crate::settings::TrainConfig;
+use crate::task::{Acoustic, Task};
 
-/// Faults on purpose, for tests.
+/// Fault injection, for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Injection {
-    /// At this step the sound of the batch is not a number.
+    /// At this step the batch is not finite.
     pub nan_at: Option<u64>,
     /// From this step on, more than this many clips at once are too many for the memory.
     pub out_of_memory: Option<(u64, usize)>,
-    /// Every step keeps so many bytes for good.
+    /// Every step leaks so many bytes.
     pub leak: Option<usize>,
 }
 
-/// A model that learns.
-pub struct Learner {
-    model: Option<Voice>,
-    optimiser: AdamW,
+/// A model in training: weights, their average, optimizer.
+#[derive(Debug)]
+pub struct Learner<T: Task = Acoustic> {
+    task: T,
+    model: Option<T::Model>,
+    ema: Ema<T::Model>,
+    optimizer: Box<dyn Optimizer>,
+    reduce: Box<dyn Reduce>,
     device: Device,
-    settings: TrainSettings,
+    settings: TrainConfig,
     step: u64,
     next: Cursor,
-    parts: usize,
+    micro_batches: usize,
     scale: Option<LossScale>,
     leaked: Vec<Vec<u8>>,
     /// Faults on purpose.
@@ -52,11 +57,11 @@ pub struct StepRecord {
     pub clips: Vec<u32>,
     /// Its seconds of audio.
     pub seconds: f64,
-    /// Parts that it was split into.
-    pub parts: usize,
+    /// Micro-batches that it was split into.
+    pub micro_batches: usize,
     /// The learning rate.
-    pub rate: f64,
-    /// The terms of the loss ([`Losses::NAMES`]), then the norm of the gradients.
+    pub lr: f64,
+    /// The terms of the loss ([`Task::TERMS`]), then the norm of the gradients.
     values: Tensor<1>,
 }
 
@@ -65,8 +70,8 @@ pub struct StepRecord {
 pub struct StepValues {
     /// The sum of the terms.
     pub loss: f64,
-    /// The terms, in the order of [`Losses::NAMES`].
-    pub terms: [f64; 3],
+    /// The terms, in the order of [`Task::TERMS`].
+    pub terms: Vec<f64>,
     /// The norm of the gradients before clipping.
     pub norm: f64,
 }
@@ -81,74 +86,106 @@ impl StepValues {
 impl StepRecord {
     /// Reads the numbers of several steps, with one wait for all of them.
     pub fn read(records: &[StepRecord]) -> Vec<StepValues> {
-        if records.is_empty() {
-            return Vec::new();
-        }
+        let Some(first) = records.first() else { return Vec::new() };
+        let count = first.values.dims()[0];
         let all = Tensor::cat(records.iter().map(|record| record.values.clone()).collect(), 0);
         let all = all.into_data().try_into_vec::<f32>().expect("losses are single precision");
-        all.chunks(4)
+        all.chunks(count)
             .map(|values| {
-                let terms: [f64; 3] = std::array::from_fn(|n| f64::from(values[n]));
-                StepValues { loss: terms.iter().sum(), terms, norm: f64::from(values[3]) }
+                let terms: Vec<f64> = values[..count - 1].iter().map(|&value| f64::from(value)).collect();
+                StepValues { loss: terms.iter().sum(), terms, norm: f64::from(values[count - 1]) }
             })
             .collect()
     }
 }
 
-impl Learner {
-    /// A model that has learned nothing yet.
-    pub fn new(config: &ModelConfig, settings: &TrainSettings, device: &Device) -> Learner {
+impl Learner<Acoustic> {
+    /// An untrained acoustic model.
+    pub fn new(config: &ModelConfig, settings: &TrainConfig, device: &Device) -> Learner {
+        let task = Acoustic { config: config.clone(), prior_steps: settings.model.prior_steps };
+        Learner::with_task(task, settings, device)
+    }
+
+    /// Resumes from a checkpoint.
+    pub fn resume(checkpoint: &Checkpoint, settings: &TrainConfig, device: &Device) -> Result<Learner, WeightsError> {
+        let mut learner = Learner::new(&checkpoint.state.model, settings, device);
+        learner.restore(checkpoint)?;
+        Ok(learner)
+    }
+
+    /// What its batches look like.
+    pub fn input_shape(&self) -> InputShape {
+        InputShape::new(&self.task.config)
+    }
+}
+
+impl<T: Task> Learner<T> {
+    /// An untrained model.
+    pub fn with_task(task: T, settings: &TrainConfig, device: &Device) -> Learner<T> {
         let plain = device.clone().inner();
         let device = learning_device(device, settings);
+        let model = task.build(settings.run.seed, &device);
         Learner {
-            model: Some(Voice::new(config, settings.seed, &device)),
-            optimiser: AdamW::new(settings.adam),
+            ema: Ema::new(&model, settings.optimizer.ema_decay),
+            task,
+            model: Some(model),
+            optimizer: settings.optimizer.kind.build(settings.optimizer.adam),
+            reduce: Box::new(SingleProcess),
             device,
             settings: settings.clone(),
             step: 0,
             next: Cursor::START,
-            parts: settings.accumulate.max(1),
+            micro_batches: settings.optimizer.grad_accum.max(1),
             leaked: Vec::new(),
-            scale: settings.mixed_precision.then(|| LossScale::new(None, &plain)),
+            scale: settings.model.mixed_precision.then(|| LossScale::new(None, &plain)),
             injection: Injection::default(),
         }
     }
 
-    /// Goes on from a checkpoint.
-    pub fn resume(checkpoint: &Checkpoint, settings: &TrainSettings, device: &Device) -> Result<Learner, WeightsError> {
-        let mut learner = Learner::new(&checkpoint.state.model, settings, device);
-        let model = weights::import(learner.model.take().expect("just made"), &checkpoint.weights)?;
-        learner.optimiser = AdamW::import(settings.adam, &model, &checkpoint.optimiser, &device.clone().inner())?;
-        learner.model = Some(model);
-        if let Some(scale) = &mut learner.scale {
-            *scale = LossScale::new(checkpoint.state.loss_scale, &device.clone().inner());
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), WeightsError> {
+        let plain = self.device.clone().inner();
+        let model = weights::import(self.take(), &checkpoint.weights)?;
+        optim::import_state(&mut *self.optimizer, &model, &checkpoint.optimizer, &plain)?;
+        self.ema = Ema::import(&model, self.settings.optimizer.ema_decay, &checkpoint.ema)?;
+        self.model = Some(model);
+        if let Some(scale) = &mut self.scale {
+            *scale = LossScale::new(checkpoint.state.loss_scale, &plain);
         }
-        (learner.step, learner.next) = (checkpoint.state.step, checkpoint.state.next.into());
-        // Parts do not change the step but for rounding; with those of the run not even that.
-        if settings.accumulate == checkpoint.state.settings.accumulate {
-            learner.parts = checkpoint.state.parts;
+        (self.step, self.next) = (checkpoint.state.step, checkpoint.state.next.into());
+        // Micro-batches do not change the step but for rounding; with those of the run not even that.
+        if self.settings.optimizer.grad_accum == checkpoint.state.settings.optimizer.grad_accum {
+            self.micro_batches = checkpoint.state.micro_batches;
         }
-        Ok(learner)
+        Ok(())
+    }
+
+    fn take(&mut self) -> T::Model {
+        self.model.take().expect("absent only inside a step")
+    }
+
+    /// The averaged model: what validation, samples and synthesis use.
+    pub fn ema(&self) -> &Ema<T::Model> {
+        &self.ema
     }
 
     /// The model.
-    pub fn model(&self) -> &Voice {
+    pub fn model(&self) -> &T::Model {
         self.model.as_ref().expect("absent only inside a step")
     }
 
-    /// The loss scale of half precision, for a checkpoint.
+    /// The loss scale of mixed precision, for a checkpoint.
     pub fn loss_scale(&self) -> Option<[f32; 2]> {
         self.scale.as_ref().map(LossScale::save)
     }
 
-    /// Where it learns; batches have to be there.
+    /// Where it trains; batches have to be there.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The optimiser.
-    pub fn optimiser(&self) -> &AdamW {
-        &self.optimiser
+    /// The optimizer state by name, for a checkpoint.
+    pub fn optimizer_state(&self) -> weights::Tensors {
+        optim::export_state(&*self.optimizer, self.model())
     }
 
     /// Steps done.
@@ -161,72 +198,75 @@ impl Learner {
         self.next
     }
 
-    /// Losses and gradients of a batch that goes through the device in `parts`, one after the other: the same as if
-    /// it went at once.
-    pub fn gradients(&self, inputs: &Inputs, parts: usize) -> (Tensor<1>, Grads) {
-        let all = inputs.rows();
-        let totals = Totals::new(&inputs.sound.lengths, &inputs.text.lengths);
-        let prior = 1.0 - self.step as f32 / self.settings.prior_steps.max(1) as f32;
-        let rows = all.div_ceil(parts.max(1)).max(1);
+    /// Loss terms and gradients of a batch that goes through the device in micro-batches: the same as if it went at once.
+    pub fn gradients(&self, inputs: &T::Inputs, micro_batches: usize) -> (Tensor<1>, Grads) {
+        let all = T::rows(inputs);
+        let totals = T::totals(inputs);
+        let rows = all.div_ceil(micro_batches.max(1)).max(1);
         let mut sum: Option<(Tensor<1>, Grads)> = None;
         for first in (0..all).step_by(rows) {
-            let part = inputs.part(first..(first + rows).min(all));
-            self.fail_on_purpose(part.rows());
+            let micro_batch = T::micro_batch(inputs, first..(first + rows).min(all));
+            self.inject_out_of_memory(T::rows(&micro_batch));
             let half = self.scale.is_some();
-            let (losses, _) = with_half_products(half, || self.model().losses(&part, totals, prior.max(0.0), true));
+            let loss = with_half_matmuls(half, || self.task.loss(self.model(), &micro_batch, totals, self.step));
             let total = match &self.scale {
-                Some(scale) => losses.total() * Tensor::from_inner(scale.factor()),
-                None => losses.total(),
+                Some(scale) => loss.total * Tensor::from_inner(scale.factor()),
+                None => loss.total,
             };
             let grads = Grads::new(GradientsParams::from_grads(total.backward(), self.model()), self.model());
             let grads = self.scale.iter().fold(grads, |grads, scale| grads.divided_by(&scale.factor()));
-            let values = Losses::values(&losses).inner();
             sum = Some(match sum {
-                None => (values, grads),
-                Some((values_before, before)) => (values_before + values, before.plus(grads)),
+                None => (loss.terms, grads),
+                Some((terms, before)) => (terms + loss.terms, before.plus(grads)),
             });
         }
         sum.expect("a batch has rows")
     }
 
-    /// The same, in as few parts as the device's memory allows, beginning with what was enough before.
-    pub fn gradients_that_fit(&mut self, inputs: &Inputs) -> (Tensor<1>, Grads) {
+    /// The same, in as few micro-batches as the device's memory allows, beginning with what was enough before.
+    pub fn gradients_that_fit(&mut self, inputs: &T::Inputs) -> (Tensor<1>, Grads) {
         loop {
-            match self.try_gradients(inputs, self.parts) {
+            match self.try_gradients(inputs, self.micro_batches) {
                 Some(result) => return result,
-                None if self.parts < inputs.rows() => self.parts *= 2,
+                None if self.micro_batches < T::rows(inputs) => self.micro_batches *= 2,
                 None => panic!("out of memory: not even one clip at a time fits"),
             }
         }
     }
 
-    /// The same in so many parts; none if that is too much for the device's memory.
-    pub fn try_gradients(&self, inputs: &Inputs, parts: usize) -> Option<(Tensor<1>, Grads)> {
-        match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, parts))) {
+    /// The same in so many micro-batches; none if that is too much for the device's memory.
+    pub fn try_gradients(&self, inputs: &T::Inputs, micro_batches: usize) -> Option<(Tensor<1>, Grads)> {
+        match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, micro_batches))) {
             Ok(result) => Some(result),
             Err(panic) if is_out_of_memory(&*panic) => None,
             Err(panic) => resume_unwind(panic),
         }
     }
 
-    /// Makes room for everything that is kept from step to step.
-    pub fn make_room(&mut self) {
-        let model = self.model.take().expect("absent only inside a step");
-        self.optimiser.prepare(&model);
+    /// Allocates everything that is kept from step to step.
+    pub fn allocate(&mut self) {
+        let model = self.take();
+        optim::allocate(&mut *self.optimizer, &model);
         self.model = Some(model);
     }
 
-    /// Everything that a step does, with gradients that are not finite, so that it changes nothing: to see what it
-    /// takes. False if that is too much for the device's memory.
-    pub fn rehearse(&mut self, inputs: &Inputs, parts: usize) -> bool {
-        let Some((values, grads)) = self.try_gradients(inputs, parts) else { return false };
+    /// A dry run: everything that a step does, with gradients that are not finite, so that it changes nothing. False if
+    /// that is too much for the device's memory.
+    pub fn dry_run(&mut self, inputs: &T::Inputs, micro_batches: usize) -> bool {
+        let Some((values, grads)) = self.try_gradients(inputs, micro_batches) else { return false };
         let zero = Tensor::zeros([1], &self.device.clone().inner());
-        let model = self.model.take().expect("absent only inside a step");
-        let grads = grads.divided_by(&zero);
-        let (model, norm) = self.optimiser.step(model, grads, self.step + 1, 0.0, self.settings.clip);
-        self.model = Some(model);
+        let norm = self.apply(grads.divided_by(&zero), self.step + 1, 0.0);
         let _ = Tensor::cat(vec![values, norm], 0).into_data();
         true
+    }
+
+    /// Updates the weights; returns the norm of the gradients.
+    fn apply(&mut self, grads: Grads, step: u64, lr: f64) -> Tensor<1> {
+        let model = self.take();
+        let max_grad_norm = self.settings.optimizer.max_grad_norm;
+        let (model, norm) = optim::step(&mut *self.optimizer, model, grads, step, lr, max_grad_norm);
+        self.model = Some(model);
+        norm
     }
 
     /// Whether there is a model: not after a step that failed while it changed it.
@@ -234,17 +274,17 @@ impl Learner {
         self.model.is_some()
     }
 
-    /// Batches go through the device in at least so many parts.
-    pub fn split(&mut self, parts: usize) {
-        self.parts = self.parts.max(parts);
+    /// Batches go through the device in at least so many micro-batches.
+    pub fn split(&mut self, micro_batches: usize) {
+        self.micro_batches = self.micro_batches.max(micro_batches);
     }
 
-    /// Parameters and memories of the optimiser that are not on the learner's device (SPEC D4); there should be none.
+    /// Parameters and optimizer state that are not on the learner's device (SPEC D4); there should be none.
     pub fn misplaced(&self) -> Vec<String> {
         self.not_on(&self.device)
     }
 
-    /// Parameters and memories of the optimiser that are not on a device.
+    /// Parameters and optimizer state that are not on a device.
     pub fn not_on(&self, device: &Device) -> Vec<String> {
         let home = device.clone().inner();
         let mut names = Vec::new();
@@ -253,36 +293,40 @@ impl Learner {
                 names.push(parameter.name);
             }
         });
-        if self.optimiser.devices().any(|device| device != home) {
-            names.push("the optimiser's memory".to_owned());
+        if self.ema.devices().iter().any(|device| *device != home) {
+            names.push("the averaged weights".to_owned());
+        }
+        let parameters = weights::parameters(self.model()).len();
+        if optim::state_devices(&*self.optimizer, parameters).iter().any(|device| *device != home) {
+            names.push("the optimizer state".to_owned());
         }
         names
     }
 
-    /// Parts that batches go through the device in.
-    pub fn parts(&self) -> usize {
-        self.parts
+    /// Micro-batches that batches go through the device in.
+    pub fn micro_batches(&self) -> usize {
+        self.micro_batches
     }
 
-    /// Learns from a batch. When it is too large for the device, it is split, and the step is the same.
-    pub fn step(&mut self, mut ready: Ready) -> StepRecord {
+    /// Trains on a batch. When it is too large for the device, it is split, and the step is the same.
+    pub fn step(&mut self, mut ready: Ready<T::Inputs>) -> StepRecord {
         if self.injection.nan_at == Some(self.step + 1) {
-            ready.inputs.sound.mel = ready.inputs.sound.mel * f32::NAN;
+            ready.inputs = T::poison(ready.inputs);
         }
         self.leaked.extend(self.injection.leak.map(|bytes| vec![1; bytes]));
         let home = self.device.clone().inner();
         // SPEC D5: copies are made in the transfer stage, never on the way.
         assert!(
-            ready.inputs.devices().iter().all(|device| *device == home),
+            T::devices(&ready.inputs).iter().all(|device| *device == home),
             "a batch that is not on the model's device"
         );
         let (values, grads) = self.gradients_that_fit(&ready.inputs);
+        let (values, grads) = self.reduce.sum(values, grads);
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
-        let rate = self.settings.rate.at(self.step);
-        let model = self.model.take().expect("absent only inside a step");
-        let (model, norm) = self.optimiser.step(model, grads, self.step, rate, self.settings.clip);
-        self.model = Some(model);
+        let lr = self.settings.optimizer.lr.at(self.step);
+        let norm = self.apply(grads, self.step, lr);
+        self.ema.update(self.model.as_ref().expect("just put back"), self.step);
         if let Some(scale) = &mut self.scale {
             scale.update(&norm);
         }
@@ -292,13 +336,13 @@ impl Learner {
             cursor: ready.cursor,
             clips: ready.clips,
             seconds: ready.seconds,
-            parts: self.parts,
-            rate,
+            micro_batches: self.micro_batches,
+            lr,
             values: Tensor::cat(vec![values, norm], 0),
         }
     }
 
-    fn fail_on_purpose(&self, rows: usize) {
+    fn inject_out_of_memory(&self, rows: usize) {
         if let Some((step, most)) = self.injection.out_of_memory
             && self.step + 1 >= step
             && rows > most
@@ -309,9 +353,9 @@ impl Learner {
 }
 
 /// A device as a model learns on it.
-pub(crate) fn learning_device(device: &Device, settings: &TrainSettings) -> Device {
+pub(crate) fn learning_device(device: &Device, settings: &TrainConfig) -> Device {
     let device = device.clone().autodiff();
-    if settings.gradient_checkpointing { device.gradient_checkpointing() } else { device }
+    if settings.model.gradient_checkpointing { device.gradient_checkpointing() } else { device }
 }
 
 /// Drivers and allocators word it differently; none of them has a type for it that reaches us.

@@ -1,7 +1,7 @@
 //! A run, from the first batch to the final report: the folder, the data lane, the model, the steps, the report.
 
-mod keeping;
-mod round;
+mod saving;
+mod steps;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tandem_audio::MelStats;
+use tandem_data::Loader;
 use tandem_device::Lanes;
 use tandem_device::memory::MemoryLimitExceeded;
 use tandem_device::probes::CpuMeter;
-use tandem_flow::{Context, Cursor, Flow};
+use tandem_flow::{Context, Cursor, Flow, Place, Stage};
 use tandem_model::weights;
-use tandem_model::{Device, ModelConfig, REFERENCE_FRAMES, Voice};
+use tandem_model::{Device, InputShape, ModelConfig, REFERENCE_FRAMES, Voice};
+use tandem_text::Frontend;
 
-use self::round::{Round, caught};
-use crate::checkpoint::{Checkpoint, CheckpointError, State, write_atomically};
+use self::steps::{StepLoop, caught};
+use crate::checkpoint::{Checkpoint, CheckpointError, State};
 use crate::events::{Ending, Event, Report, TrainError};
 use crate::fault::LaneFault;
-use crate::features::{MelStats, Ready};
+use crate::features::{Ready, measure_mel_stats};
 use crate::feed::{Budgets, Data, Feed};
 use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::monitor::{Monitor, SPANS};
 use crate::preflight::preflight;
 use crate::run::{Log, RunFolder};
-use crate::settings::TrainSettings;
+use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, StepRecord, learning_device};
 use crate::window::{Window, lane_busy, share};
+use tandem_data::files::write_atomically;
 
 /// Speakers that can be asked for by name, at most.
 const MOST_VOICES: usize = 256;
@@ -57,8 +61,10 @@ fn same_place(a: &Path, b: &Path) -> bool {
 
 /// A run that is about to begin, or to go on.
 pub struct Trainer {
-    settings: TrainSettings,
+    settings: TrainConfig,
     data: Data,
+    /// Of the training clips; everything that the run reads of them is a view of it.
+    loader: Arc<Loader>,
     run: RunFolder,
     lanes: Lanes,
     config: ModelConfig,
@@ -75,7 +81,7 @@ pub struct Trainer {
 #[derive(Clone, Debug, Default)]
 struct Ongoing {
     best: Option<(f32, u64)>,
-    stale: u64,
+    validations_without_progress: u64,
     seconds_before: f64,
     audio_seconds: f64,
     saved: Option<u64>,
@@ -87,22 +93,27 @@ impl Trainer {
     /// A new run, or one that goes on from `start`.
     pub fn new(
         data: Data,
-        settings: TrainSettings,
+        settings: TrainConfig,
         run: RunFolder,
         lanes: Lanes,
         start: Option<Start>,
     ) -> Result<Trainer, TrainError> {
         let corpus = data.corpus.clone();
         let reference = corpus.speakers().len() > 1;
-        let config =
-            ModelConfig::new(settings.size, corpus.tokenizer().size(), corpus.settings().mel.n_mels, reference);
+        let config = ModelConfig::new(
+            settings.model.size,
+            corpus.frontend().vocabulary.size(),
+            corpus.settings().mel.n_mels,
+            reference,
+        );
+        let loader = data.loader(&settings, lanes.placement.features).map_err(TrainError::Data)?;
         let (stats, state) = match &start {
             Some(Start { checkpoint, path }) => {
                 let start_is_here = same_place(path, &run.checkpoints().path(checkpoint.state.step));
                 check_same_run(&checkpoint.state, &settings, &config, &data, path)?;
                 let state = Ongoing {
                     best: checkpoint.state.best,
-                    stale: checkpoint.state.stale,
+                    validations_without_progress: checkpoint.state.validations_without_progress,
                     seconds_before: checkpoint.state.seconds,
                     audio_seconds: checkpoint.state.audio_seconds,
                     // A checkpoint of another folder is not yet one of this run.
@@ -112,14 +123,13 @@ impl Trainer {
                 (checkpoint.state.stats.clone(), state)
             }
             None => {
-                let loader = data.loader(&settings, None).map_err(TrainError::Data)?;
-                let stats = MelStats::measure(&loader)
+                let stats = measure_mel_stats(&loader)
                     .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
                 (stats, Ongoing::default())
             }
         };
         let (learner, injection, lane_fault) = (None, Injection::default(), None);
-        Ok(Trainer { settings, data, run, lanes, config, stats, start, learner, injection, lane_fault, state })
+        Ok(Trainer { settings, data, loader, run, lanes, config, stats, start, learner, injection, lane_fault, state })
     }
 
     /// Makes things go wrong, for tests.
@@ -134,8 +144,8 @@ impl Trainer {
 
     /// Steps that the run has when it is finished.
     pub fn total_steps(&self, batches: usize) -> u64 {
-        let all = self.settings.epochs.saturating_mul(batches as u64);
-        self.settings.max_steps.map_or(all, |most| most.min(all))
+        let all = self.settings.run.epochs.saturating_mul(batches as u64);
+        self.settings.run.max_steps.map_or(all, |most| most.min(all))
     }
 
     fn lock(&self) -> MutexGuard<'_, Learner> {
@@ -155,7 +165,7 @@ impl Trainer {
             None => Learner::new(&self.config, &self.settings, &self.lanes.model),
             Some(Start { checkpoint, path }) => {
                 let foreign = |error: weights::WeightsError| {
-                    TrainError::Checkpoint(CheckpointError::Foreign(path.clone(), vec![error.to_string()]))
+                    TrainError::Checkpoint(CheckpointError::Mismatch(path.clone(), vec![error.to_string()]))
                 };
                 Learner::resume(&checkpoint, &self.settings, &self.lanes.model).map_err(foreign)?
             }
@@ -196,23 +206,23 @@ impl Trainer {
         };
         let _lock = self.take_folder(first_step, on_event)?;
         let mut context = context.clone();
-        if self.settings.stall_timeout > 0.0 {
-            context.stall_timeout = Some(Duration::from_secs_f64(self.settings.stall_timeout));
+        if self.settings.pipeline.stall_timeout > 0.0 {
+            context.stall_timeout = Some(Duration::from_secs_f64(self.settings.pipeline.stall_timeout));
         }
         context.trace.keep_recent(SPANS);
-        let (mut round, mut flow) = self.get_ready(&context, started, first_step, start, on_event)?;
-        let mut trained = self.train(&context, &mut flow, &mut round, on_event);
+        let (mut steps_loop, mut flow) = self.get_ready(&context, started, first_step, start, on_event)?;
+        let mut trained = self.train(&context, &mut flow, &mut steps_loop, on_event);
         // What was learned is safe before a lane that may hang is waited for.
         if trained.is_err() {
             let _ = self.save(started, on_event);
         }
-        round.monitor.write(&context);
+        steps_loop.monitor.write(&context);
         drop(flow);
-        let flushed = caught(|| self.flush(&mut round, on_event));
+        let flushed = caught(|| self.flush(&mut steps_loop, on_event));
         // What went wrong first is what is told.
         trained = trained.and_then(|ending| flushed.map(|_| ending));
         let saved = self.save(started, on_event);
-        let report = self.report(&context, &mut round, &trained);
+        let report = self.report(&context, &mut steps_loop, &trained);
         let written = self.run.write_report(&report).map_err(|error| TrainError::Io(self.run.report_path(), error));
         *reported = true;
         trained?;
@@ -234,12 +244,12 @@ impl Trainer {
         // What came after the start, or is of the same step and another history, is not part of this run any more.
         let later = |step: &u64| *step > first_step || (*step == first_step && self.state.saved.is_none());
         for step in checkpoints.steps().into_iter().filter(later) {
-            let to = checkpoints.set_aside(step)?;
-            on_event(Event::SetAside { step, path: &to });
+            let to = checkpoints.archive(step)?;
+            on_event(Event::Archived { step, path: &to });
         }
         checkpoints.correct_best(self.state.best.map(|(_, step)| step))?;
         if self.config.reference && (first_step == 0 || !self.run.voices_path().exists()) {
-            let voices = self.data.voices(&self.settings, &self.stats, MOST_VOICES).map_err(TrainError::Data)?;
+            let voices = self.data.voices(&self.loader, &self.stats, MOST_VOICES);
             let bytes = weights::to_bytes(&voices).expect("plain tensors");
             write_atomically(&self.run.voices_path(), &bytes).map_err(io(self.run.voices_path()))?;
         }
@@ -254,24 +264,27 @@ impl Trainer {
         first_step: u64,
         start: Cursor,
         on_event: OnEvent<'_>,
-    ) -> Result<(Round, Flow<StepRecord>), TrainError> {
+    ) -> Result<(StepLoop, Flow<StepRecord>), TrainError> {
         // The data lane first: batches are made while the model gets ready.
         let (settings, lanes) = (&self.settings, &self.lanes);
-        let budgets = Budgets::new(settings.memory_limit, settings.data_limit, settings.model_limit);
+        let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
         let reference = self.config.reference.then_some(REFERENCE_FRAMES);
         let device = learning_device(&lanes.model, settings);
-        let shape = (self.config.decoder.group, reference);
+        let shape = (InputShape::new(&self.config), reference);
         let mut feed =
-            Feed::new(&self.data, settings, &self.stats, shape, lanes, &device, &budgets).map_err(TrainError::Data)?;
+            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, shape, lanes, &device, &budgets)
+                .map_err(TrainError::Data)?;
         feed.fail(self.lane_fault);
         let (data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let (longest_host, longest_data) = feed.longest_bytes();
         data_guard.check_against(0, longest_data, "the longest batch").map_err(too_much)?;
         let batches = feed.batches();
         let steps = self.total_steps(batches);
-        let feeding = feed.flow(context, start, self.settings.epochs);
+        let feeding = feed.flow(context, start, self.settings.run.epochs);
         let lane_started = context.clock.now();
-        on_event(Event::DataLane { buffer_bytes: (feed.buffer() * longest_host).min(settings.memory_limit) as u64 });
+        on_event(Event::DataLane {
+            buffer_bytes: (feed.buffer_size() * longest_host).min(settings.memory.host_limit) as u64,
+        });
 
         // Then the model.
         on_event(Event::Placing);
@@ -301,11 +314,11 @@ impl Trainer {
             data_guard.check_now("the first batches").map_err(too_much)?;
             if context.stop.reason().is_none() {
                 let seconds = (context.clock.now() - lane_started).as_secs_f64();
-                on_event(Event::Starting { ready: waiting_in(context, "host"), of: feed.buffer(), seconds });
+                on_event(Event::Starting { ready: waiting_in(context, Place::Host), of: feed.buffer_size(), seconds });
             }
-            feed.open_device_queue();
+            feed.open_prefetch_buffer();
         }
-        let round = Round {
+        let steps_loop = StepLoop {
             started,
             first_step,
             steps,
@@ -322,52 +335,52 @@ impl Trainer {
             pending: Vec::new(),
             window: Window::new(context),
             monitor: Monitor::new(&self.run, first_step),
-            parts: self.lock().parts(),
+            parts: self.lock().micro_batches(),
             last_loss: None,
             readings: 0,
         };
-        Ok((round, flow))
+        Ok((steps_loop, flow))
     }
 
     /// What the run was, when it is over.
-    fn report(&self, context: &Context, round: &mut Round, trained: &Result<Ending, TrainError>) -> Report {
+    fn report(&self, context: &Context, steps_loop: &mut StepLoop, trained: &Result<Ending, TrainError>) -> Report {
         let step = self.lock().steps();
-        let seconds = round.started.elapsed().as_secs_f64();
-        let (train, transfer) = (context.stage("train"), context.stage("transfer"));
+        let seconds = steps_loop.started.elapsed().as_secs_f64();
+        let (train, transfer) = (context.stage(Stage::Train), context.stage(Stage::Transfer));
         Report {
             ending: *trained.as_ref().unwrap_or(&Ending::Failed),
             error: trained.as_ref().err().map(ToString::to_string),
             step,
-            steps: step - round.first_step,
+            steps: step - steps_loop.first_step,
             seconds,
             total_seconds: self.state.seconds_before + seconds,
             audio_seconds: self.state.audio_seconds,
-            loss: round.last_loss,
-            readings: round.readings,
+            loss: steps_loop.last_loss,
+            readings: steps_loop.readings,
             best: self.state.best,
-            parameters: round.parameters,
+            parameters: steps_loop.parameters,
             starved: train.as_ref().map_or(0.0, |train| share(train.wait_in.total, train.busy.total)),
             peak_bytes: memory::peak_bytes(),
             alignment_share: train.as_ref().map_or(0.0, |train| {
                 let search = tandem_model::alignment_seconds();
                 if train.busy.total > 0.0 { search / train.busy.total } else { 0.0 }
             }),
-            data_busy: lane_busy(context, &["load", "preprocess", "transfer"], seconds),
-            model_busy: lane_busy(context, &["train"], seconds),
-            cpu_percent: round.cpu.read().process.value().copied(),
+            data_busy: lane_busy(context, &Stage::PREPARING, seconds),
+            model_busy: lane_busy(context, &[Stage::Train], seconds),
+            cpu_percent: steps_loop.cpu.read().process.value().copied(),
             transferred_bytes: transfer.as_ref().map_or(0, |transfer| transfer.bytes),
             transfer_seconds: transfer.as_ref().map_or(0.0, |transfer| transfer.busy.total),
-            lanes: std::mem::take(&mut round.memory),
+            lanes: std::mem::take(&mut steps_loop.memory),
             stages: context.stages(),
-            verdict: round.monitor.last.as_ref().map(|last| last.verdict.clone()),
+            verdict: steps_loop.monitor.last.as_ref().map(|last| last.verdict.clone()),
             queues: context.queues(),
-            left_out: round.feed.left_out(),
+            left_out: steps_loop.feed.left_out(),
         }
     }
 
     fn train_stage(&self, feed: Flow<Ready>) -> Flow<StepRecord> {
         let learner = self.learner.clone().expect("made before its first batch");
-        feed.stage("train", move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
+        feed.stage(Stage::Train, move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
     }
 
     /// Sees that the longest batch fits, in parts if need be.
@@ -381,11 +394,11 @@ impl Trainer {
         let Some(longest) = feed.longest() else { return Ok(()) };
         data_guard.check_now("the longest batch").map_err(too_much)?;
         let mut learner = self.lock();
-        let before = learner.parts();
+        let before = learner.micro_batches();
         let (preflight, _) = caught(|| preflight(&longest, &mut learner, guard))?;
         // Also when an earlier start had to split them.
-        if learner.parts() > self.settings.accumulate {
-            let (step, parts) = (learner.steps() + 1, learner.parts());
+        if learner.micro_batches() > self.settings.optimizer.grad_accum {
+            let (step, parts) = (learner.steps() + 1, learner.micro_batches());
             on_event(Event::Split { step, parts, kept: parts == before });
         }
         on_event(Event::Preflight(&preflight));
@@ -401,15 +414,15 @@ impl Trainer {
         feed: &Feed,
         on_event: OnEvent<'_>,
     ) -> Result<(), TrainError> {
-        let (of, delay) = (feed.buffer(), self.settings.start_delay);
-        let ready = || waiting_in(context, "host");
+        let (of, delay) = (feed.buffer_size(), self.settings.pipeline.model_start_delay);
+        let ready = || waiting_in(context, Place::Host);
         let waited = || (context.clock.now() - since).as_secs_f64();
         if waited() < delay && ready() < of {
             on_event(Event::Warming { seconds: delay - waited(), ready: ready(), of });
         }
         let patience = context.stall_timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64());
         while context.stop.reason().is_none() {
-            let first_is_there = waiting_in(context, "model") > 0;
+            let first_is_there = waiting_in(context, Place::Model) > 0;
             if first_is_there && (ready() >= of || waited() >= delay) {
                 break;
             }
@@ -427,8 +440,8 @@ fn too_much(error: MemoryLimitExceeded) -> TrainError {
 }
 
 /// Batches that wait in a queue.
-fn waiting_in(context: &Context, name: &str) -> usize {
-    context.queues().iter().find(|queue| queue.name == name).map_or(0, |queue| queue.items)
+fn waiting_in(context: &Context, place: Place) -> usize {
+    context.queues().iter().find(|queue| *queue.name == place).map_or(0, |queue| queue.items)
 }
 
 /// Waits until the data lane has filled its queues and rests, but not long: a slow one never does.
@@ -448,16 +461,14 @@ fn wait_until_quiet(context: &Context) {
 
 fn check_same_run(
     state: &State,
-    settings: &TrainSettings,
+    settings: &TrainConfig,
     config: &ModelConfig,
     data: &Data,
     path: &Path,
 ) -> Result<(), TrainError> {
     let mut lines = settings.differences(&state.settings);
     lines.extend(data.identity().differences(&state.data));
-    if state.vocabulary != data.corpus.tokenizer().to_json() {
-        lines.push("vocabulary: other characters here than in the checkpoint".to_owned());
-    }
+    lines.extend(frontend_differences(data.corpus.frontend(), &state.frontend));
     if state.mel != data.corpus.settings().mel {
         lines.push("features: other mel settings here than in the checkpoint".to_owned());
     }
@@ -467,7 +478,26 @@ fn check_same_run(
     if lines.is_empty() {
         return Ok(());
     }
-    Err(CheckpointError::Foreign(path.to_owned(), lines).into())
+    Err(CheckpointError::Mismatch(path.to_owned(), lines).into())
+}
+
+/// What differs between two text front ends, one line each.
+fn frontend_differences(here: &Frontend, saved: &Frontend) -> Vec<String> {
+    let mut lines = Vec::new();
+    if here.units != saved.units {
+        lines.push(format!("text units: {} here, {} in the checkpoint", here.units, saved.units));
+    }
+    if here.language != saved.language {
+        let name = |frontend: &Frontend| frontend.language.as_ref().map_or("guessed".to_owned(), ToString::to_string);
+        lines.push(format!("language: {} here, {} in the checkpoint", name(here), name(saved)));
+    }
+    if here.lexicon != saved.lexicon {
+        lines.push("lexicon: other words here than in the checkpoint".to_owned());
+    }
+    if lines.is_empty() && here != saved {
+        lines.push("vocabulary: other symbols here than in the checkpoint".to_owned());
+    }
+    lines
 }
 
 /// Parameters of each part of the model.

@@ -1,17 +1,18 @@
-//! What happened since the last progress, from the records of the pipeline.
+//! What happened since the last report of progress, from the records of the pipeline.
 
 use std::time::{Duration, Instant};
 
-use tandem_flow::Context;
+use tandem_flow::{Context, Stage};
+use tandem_model::Losses;
+use tandem_observe::Progress;
 
-use crate::events::Progress;
 use crate::memory;
-use crate::settings::TrainSettings;
+use crate::settings::TrainConfig;
 use crate::step::{StepRecord, StepValues};
 
 /// The share of the time that the busiest of these stages was at work.
-pub(crate) fn lane_busy(context: &Context, stages: &[&str], seconds: f64) -> f64 {
-    let busy = |name: &&str| context.stage(name).map_or(0.0, |stage| stage.busy.total);
+pub(crate) fn lane_busy(context: &Context, stages: &[Stage], seconds: f64) -> f64 {
+    let busy = |stage: &Stage| context.stage(stage).map_or(0.0, |stage| stage.busy.total);
     let most = stages.iter().map(busy).fold(0.0, f64::max);
     if seconds > 0.0 { (most / seconds).min(1.0) } else { 0.0 }
 }
@@ -21,7 +22,7 @@ pub(crate) fn share(part: f64, rest: f64) -> f64 {
     if part + rest > 0.0 { part / (part + rest) } else { 0.0 }
 }
 
-/// What happened since the last progress.
+/// What happened since the last report of progress.
 pub(crate) struct Window {
     started: Instant,
     steps: u64,
@@ -38,7 +39,7 @@ impl Window {
     }
 
     fn meters(context: &Context) -> (f64, f64) {
-        context.stage("train").map_or((0.0, 0.0), |train| (train.wait_in.total, train.busy.total))
+        context.stage(Stage::Train).map_or((0.0, 0.0), |train| (train.wait_in.total, train.busy.total))
     }
 
     pub(crate) fn add(&mut self, record: &StepRecord) {
@@ -54,7 +55,7 @@ impl Window {
         steps: u64,
         epoch: u64,
         values: &StepValues,
-        settings: &TrainSettings,
+        settings: &TrainConfig,
     ) -> Progress {
         let seconds = self.started.elapsed().max(Duration::from_micros(1)).as_secs_f64();
         let (waited, busy) = Window::meters(context);
@@ -64,9 +65,9 @@ impl Window {
             steps,
             epoch,
             loss: values.loss,
-            terms: values.terms,
-            norm: values.norm,
-            rate: settings.rate.at(step),
+            terms: Losses::NAMES.iter().map(|name| (*name).to_owned()).zip(values.terms.iter().copied()).collect(),
+            grad_norm: values.norm,
+            lr: settings.optimizer.lr.at(step),
             steps_per_s,
             clips_per_s: self.clips as f64 / seconds,
             audio_per_s: self.audio / seconds,

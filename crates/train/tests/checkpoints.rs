@@ -5,10 +5,11 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tandem_audio::MelSettings;
+use tandem_audio::MelStats;
 use tandem_model::weights::{HostTensor, Tensors};
 use tandem_model::{ModelConfig, Size};
 use tandem_train::checkpoint::{self, CursorState, FORMAT};
-use tandem_train::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, MelStats, State, TrainSettings};
+use tandem_train::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State, TrainConfig};
 
 fn checkpoint_of(step: u64) -> Checkpoint {
     let tensor = |n: usize| HostTensor { shape: vec![n], values: (0..n).map(|x| x as f32 + step as f32).collect() };
@@ -22,19 +23,18 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             seconds: 0.1 + 0.2,
             audio_seconds: 1e-17,
             best: Some((1.0 / 3.0, 1)),
-            stale: 0,
+            validations_without_progress: 0,
             loss_scale: None,
-            parts: 1,
-            settings: TrainSettings::default(),
+            micro_batches: 1,
+            settings: TrainConfig::default(),
             model: ModelConfig::new(Size::Smoke, 10, 80, true),
             mel: MelSettings::default(),
-            stats: MelStats { mean: vec![0.1; 3], deviation: vec![1.0 / 3.0; 3] },
-            vocabulary: "{}".to_owned(),
+            stats: MelStats { mean: vec![0.1; 3], std: vec![1.0 / 3.0; 3] },
+            frontend: tandem_text::Frontend::default(),
             data: DataIdentity {
                 folder: "x".to_owned(),
                 validation_folder: None,
                 audio_folder: "wavs".to_owned(),
-                language: None,
                 clips: 1,
                 validation_clips: 1,
                 speakers: 1,
@@ -42,7 +42,8 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             },
         },
         weights: tensors(),
-        optimiser: tensors(),
+        ema: tensors(),
+        optimizer: tensors(),
     }
 }
 
@@ -60,7 +61,7 @@ fn what_is_written_is_read_back_to_the_bit() {
     checkpoints.write(&written).expect("written");
     let read = checkpoints.read(5).expect("whole");
     assert_eq!(read.state, written.state);
-    assert_eq!((read.weights, read.optimiser), (written.weights, written.optimiser));
+    assert_eq!((read.weights, read.ema, read.optimizer), (written.weights, written.ema, written.optimizer));
     // The same step again replaces it.
     checkpoints.write(&checkpoint_of(5)).expect("written");
     assert_eq!(checkpoints.steps(), [5]);

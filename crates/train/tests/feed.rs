@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tandem_data::{Corpus, CorpusSettings, DemoCorpus};
+use tandem_audio::MelStats;
+use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus};
 use tandem_device::Lanes;
 use tandem_flow::{Context, Cursor};
-use tandem_model::Device;
-use tandem_train::{Budgets, CachePlace, Data, Feed, MelStats, TrainSettings};
+use tandem_model::{Device, InputShape, ModelConfig, Size};
+use tandem_train::{Budgets, Data, Feed, TrainConfig};
 
 /// SPEC M11: a model that is always waiting gets more workers; that the names of stages and queues are right is what
 /// this is about.
@@ -17,19 +18,18 @@ fn a_starved_model_gets_more_workers() {
     let corpus = Corpus::open(folder.path(), CorpusSettings::default());
     let data = Data::new(Arc::new(corpus.expect("a corpus")), None).expect("data");
     let moves = |autotune: bool| {
-        let settings = TrainSettings {
-            batch_size: 4,
-            workers: 1,
-            most_workers: 4,
-            autotune,
-            cache: CachePlace::Off,
-            ..TrainSettings::default()
-        };
+        let mut settings = TrainConfig::default();
+        settings.data.batch_size = 4;
+        let pipeline = &mut settings.pipeline;
+        (pipeline.workers, pipeline.max_workers) = (1, 4);
+        (pipeline.autotune, pipeline.cache) = (autotune, CacheMode::Off);
         let n_mels = data.corpus.settings().mel.n_mels;
-        let stats = MelStats { mean: vec![0.0; n_mels], deviation: vec![1.0; n_mels] };
+        let stats = MelStats { mean: vec![0.0; n_mels], std: vec![1.0; n_mels] };
         let budgets = Budgets::new(512_000_000, None, None);
         let lanes = Lanes::cpu();
-        let feed = Feed::new(&data, &settings, &stats, (2, None), &lanes, &Device::flex(), &budgets).expect("a feed");
+        let shape = InputShape::new(&ModelConfig::new(Size::Smoke, 10, n_mels, false));
+        let feed =
+            Feed::new(&data, &settings, &stats, (shape, None), &lanes, &Device::flex(), &budgets).expect("a feed");
         let context = Context::default();
         let mut tuner = feed.autotune(&context);
         let mut moves = Vec::new();

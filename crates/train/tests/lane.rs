@@ -5,9 +5,10 @@ mod common;
 use std::sync::Arc;
 
 use tandem_audio::MelSettings;
+use tandem_audio::MelStats;
 use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
 use tandem_model::Device;
-use tandem_train::{DataLane, MelStats, prepare};
+use tandem_train::{DataLane, prepare};
 
 fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader> {
     let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: false };
@@ -25,7 +26,7 @@ fn differences(device: &Device, batches: usize) -> Vec<Vec<f64>> {
     let (mels, signals) = (loader(&corpus, false, CacheMode::Off), loader(&corpus, true, CacheMode::Off));
     let n_mels = MelSettings::default().n_mels;
     // As they are: what normalisation does to them is done to both.
-    let stats = MelStats { mean: vec![0.0; n_mels], deviation: vec![1.0; n_mels] };
+    let stats = MelStats { mean: vec![0.0; n_mels], std: vec![1.0; n_mels] };
     let lane = DataLane::new(&corpus.settings().mel, &stats, device).expect("a power of two");
     // Pieces of one row and of several.
     let small = DataLane::new(&corpus.settings().mel, &stats, device).expect("a power of two").piece_bytes(1);

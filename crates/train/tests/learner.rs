@@ -5,11 +5,12 @@ mod common;
 use common::{N_MELS, config, inputs};
 use tandem_flow::Cursor;
 use tandem_model::weights::{self, HostTensor, Tensors};
-use tandem_model::{Device, HostInputs, Totals, Voice};
-use tandem_train::{Learner, LearningRate, Ready, Schedule, StepRecord, TrainSettings};
+use tandem_model::{Device, HostInputs, InputShape, Totals, Voice};
+use tandem_train::{Learner, LearningRate, Ready, Schedule, StepRecord, TrainConfig};
 
 fn losses(voice: &Voice, inputs: &HostInputs, totals: Totals) -> Vec<f32> {
-    let (losses, _) = voice.losses(&inputs.clone().upload(&Device::flex()), totals, 0.0, true);
+    let shape = InputShape::new(&config(inputs.reference.is_some()));
+    let (losses, _) = voice.losses(&inputs.clone().upload(&shape, &Device::flex()), totals, 0.0, true);
     losses.values().into_data().try_into_vec().expect("single precision")
 }
 
@@ -53,13 +54,13 @@ fn what_is_beyond_a_rows_end_has_no_gradient_and_is_not_seen() {
 
 #[test]
 fn a_batch_in_parts_has_the_gradient_of_the_whole() {
-    let learner = Learner::new(&config(true), &TrainSettings::default(), &Device::flex());
+    let learner = Learner::new(&config(true), &TrainConfig::default(), &Device::flex());
     let batch = inputs(&[(7, 40), (12, 90), (5, 33), (9, 64), (3, 20)], 0, true);
-    let (wanted_values, wanted) = learner.gradients(&batch.clone().upload(learner.device()), 1);
+    let (wanted_values, wanted) = learner.gradients(&batch.clone().upload(&learner.input_shape(), learner.device()), 1);
     let wanted_values: Vec<f32> = wanted_values.into_data().try_into_vec().expect("single precision");
     let wanted = wanted.export(learner.model());
     for parts in [2, 3, 5] {
-        let (values, grads) = learner.gradients(&batch.clone().upload(learner.device()), parts);
+        let (values, grads) = learner.gradients(&batch.clone().upload(&learner.input_shape(), learner.device()), parts);
         let values: Vec<f32> = values.into_data().try_into_vec().expect("single precision");
         assert_close(&values, &wanted_values, 1e-5, "losses");
         let worst = largest_difference(&grads.export(learner.model()), &wanted);
@@ -83,12 +84,13 @@ fn largest_difference(a: &Tensors, b: &Tensors) -> f64 {
 
 #[test]
 fn gradient_checkpointing_gives_equal_gradients() {
-    let settings = TrainSettings::default();
-    let kept = TrainSettings { gradient_checkpointing: true, ..settings.clone() };
+    let settings = TrainConfig::default();
+    let mut kept = settings.clone();
+    kept.model.gradient_checkpointing = true;
     let batch = inputs(&[(7, 40), (12, 90)], 0, true);
-    let grads = |settings: &TrainSettings| {
+    let grads = |settings: &TrainConfig| {
         let learner = Learner::new(&config(true), settings, &Device::flex());
-        learner.gradients(&batch.clone().upload(learner.device()), 1).1.export(learner.model())
+        learner.gradients(&batch.clone().upload(&learner.input_shape(), learner.device()), 1).1.export(learner.model())
     };
     assert_eq!(grads(&settings), grads(&kept), "to the bit");
 }
@@ -96,8 +98,9 @@ fn gradient_checkpointing_gives_equal_gradients() {
 #[test]
 fn every_part_of_the_model_has_a_gradient() {
     for reference in [false, true] {
-        let learner = Learner::new(&config(reference), &TrainSettings::default(), &Device::flex());
-        let (_, grads) = learner.gradients(&inputs(&[(7, 40), (12, 90)], 0, reference).upload(learner.device()), 1);
+        let learner = Learner::new(&config(reference), &TrainConfig::default(), &Device::flex());
+        let (_, grads) = learner
+            .gradients(&inputs(&[(7, 40), (12, 90)], 0, reference).upload(&learner.input_shape(), learner.device()), 1);
         let grads = grads.export(learner.model());
         for info in weights::parameters(learner.model()) {
             let grad = grads.get(&info.name).unwrap_or_else(|| panic!("{} has no gradient", info.name));
@@ -110,38 +113,39 @@ fn every_part_of_the_model_has_a_gradient() {
 }
 
 #[test]
-fn a_rehearsal_changes_nothing() {
-    let settings = TrainSettings::default();
+fn a_dry_run_changes_nothing() {
+    let settings = TrainConfig::default();
     let rows = inputs(&[(7, 40), (12, 90)], 0, true);
-    let run = |rehearsals: usize| {
+    let run = |dry_runs: usize| {
         let mut learner = Learner::new(&config(true), &settings, &Device::flex());
-        let batch = rows.clone().upload(learner.device());
+        let batch = rows.clone().upload(&learner.input_shape(), learner.device());
         let mut records = Vec::new();
         for _ in 0..3 {
-            for _ in 0..rehearsals {
-                learner.make_room();
-                assert!(learner.rehearse(&batch, 2));
+            for _ in 0..dry_runs {
+                learner.allocate();
+                assert!(learner.dry_run(&batch, 2));
             }
             let ready = Ready { cursor: Cursor::START, clips: vec![0], seconds: 1.0, inputs: batch.clone() };
             records.push(learner.step(ready));
         }
         let values: Vec<f64> = StepRecord::read(&records).into_iter().map(|values| values.loss).collect();
-        (values, weights::export(learner.model()), learner.optimiser().export(learner.model()))
+        (values, weights::export(learner.model()), learner.optimizer_state())
     };
     assert_eq!(run(0), run(2), "to the bit");
 }
 
 #[test]
 fn steps_lower_the_loss_and_repeat_to_the_bit() {
-    let rate = LearningRate { peak: 2e-3, warmup: 3, schedule: Schedule::Constant };
-    let settings = TrainSettings { prior_steps: 5, rate, ..TrainSettings::default() };
+    let mut settings = TrainConfig::default();
+    settings.model.prior_steps = 5;
+    settings.optimizer.lr = LearningRate { peak: 2e-3, warmup: 3, schedule: Schedule::Constant };
     let run = || {
         let mut learner = Learner::new(&config(true), &settings, &Device::flex());
         let batch = inputs(&[(7, 40), (12, 90), (5, 33), (9, 64)], 0, true);
         let records: Vec<StepRecord> = (0..25)
             .map(|_| {
                 let (cursor, inputs) = (Cursor::START, batch.clone());
-                let inputs = inputs.upload(learner.device());
+                let inputs = inputs.upload(&learner.input_shape(), learner.device());
                 learner.step(Ready { cursor, clips: vec![0], seconds: 1.0, inputs })
             })
             .collect();

@@ -5,18 +5,18 @@ mod common;
 use common::{config, inputs, software_gpus};
 use tandem_flow::Cursor;
 use tandem_model::Device;
-use tandem_train::{Learner, Ready, StepRecord, TrainSettings};
+use tandem_train::{Learner, Ready, StepRecord, TrainConfig};
 
 fn ready(learner: &Learner, batch: u64) -> Ready {
-    let inputs = inputs(&[(7, 40), (12, 60)], 0, true).upload(learner.device());
+    let inputs = inputs(&[(7, 40), (12, 60)], 0, true).upload(&learner.input_shape(), learner.device());
     Ready { cursor: Cursor { epoch: 0, batch }, clips: vec![0, 1], seconds: 1.0, inputs }
 }
 
 fn steps(device: &Device, count: u64) -> (Vec<f64>, Learner) {
-    let mut learner = Learner::new(&config(true), &TrainSettings::default(), device);
+    let mut learner = Learner::new(&config(true), &TrainConfig::default(), device);
     assert_eq!(learner.misplaced(), [""; 0], "SPEC D4, after building");
     let records: Vec<StepRecord> = (0..count).map(|batch| learner.step(ready(&learner, batch))).collect();
-    assert_eq!(learner.misplaced(), [""; 0], "SPEC D4, with the optimiser's memory");
+    assert_eq!(learner.misplaced(), [""; 0], "SPEC D4, with the optimizer state");
     (StepRecord::read(&records).iter().map(|values| values.loss).collect(), learner)
 }
 
@@ -24,16 +24,16 @@ fn steps(device: &Device, count: u64) -> (Vec<f64>, Learner) {
 fn a_software_gpu_learns_what_the_cpu_learns() {
     let (wanted, on_cpu) = steps(&Device::flex(), 3);
     let batch = inputs(&[(7, 40), (12, 60)], 0, true);
-    let (_, wanted_grads) = on_cpu.gradients(&batch.clone().upload(on_cpu.device()), 1);
+    let (_, wanted_grads) = on_cpu.gradients(&batch.clone().upload(&on_cpu.input_shape(), on_cpu.device()), 1);
     let wanted_grads = wanted_grads.export(on_cpu.model());
     for (name, device) in software_gpus() {
         let (losses, learner) = steps(&device, 3);
         let elsewhere = learner.not_on(&Device::flex());
-        assert!(elsewhere.len() > 100 && elsewhere.contains(&"the optimiser's memory".to_owned()), "{elsewhere:?}");
+        assert!(elsewhere.len() > 100 && elsewhere.contains(&"the optimizer state".to_owned()), "{elsewhere:?}");
         for (gpu, cpu) in losses.iter().zip(&wanted) {
             assert!((gpu - cpu).abs() < 1e-4 * cpu.abs(), "{name}: {gpu} {cpu}");
         }
-        let (_, grads) = learner.gradients(&batch.clone().upload(learner.device()), 1);
+        let (_, grads) = learner.gradients(&batch.clone().upload(&learner.input_shape(), learner.device()), 1);
         assert!(grads.devices().all(|at| at == device), "SPEC D4: gradients are where the model is");
         for (parameter, grad) in grads.export(learner.model()) {
             let wanted = &wanted_grads[&parameter];
@@ -48,7 +48,7 @@ fn a_software_gpu_learns_what_the_cpu_learns() {
 #[test]
 fn a_foreign_batch_is_refused() {
     for (_, device) in software_gpus().into_iter().take(1) {
-        let mut learner = Learner::new(&config(true), &TrainSettings::default(), &Device::flex());
+        let mut learner = Learner::new(&config(true), &TrainConfig::default(), &Device::flex());
         let mut foreign = ready(&learner, 0);
         foreign.inputs.noise = foreign.inputs.noise.inner().to_device(&device).autodiff();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| learner.step(foreign)));

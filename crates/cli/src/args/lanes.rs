@@ -1,78 +1,50 @@
 //! Arguments about devices.
 
-use std::path::PathBuf;
-
-use clap::ValueEnum;
 use tandem_device::{Backend, FeaturesOn, Request, Selector, Simulation};
+use tandem_train::Requested;
 
-use super::ReadArgs;
-
-/// Back ends that can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BackendKind {
-    /// The best that there is; software devices only when they are named
-    Auto,
-    /// NVIDIA's CUDA (if built in)
-    Cuda,
-    /// Vulkan
-    Vulkan,
-    /// Metal
-    Metal,
-    /// Direct3D 12
-    Dx12,
-    /// The processor
-    Cpu,
-}
-
-/// Where features are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FeaturesKind {
-    /// By the workers that read the files
-    Cpu,
-    /// On the data lane's device
-    Data,
-}
+use super::{ADVISE, SettingArgs};
 
 /// Which devices work.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LaneArgs {
-    /// GPU that prepares batches: an index or a part of a name, see `tandem devices`, or `cpu`; needs --model-gpu
-    #[arg(long, value_name = "GPU", allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) data_gpu: Option<Selector>,
-    /// GPU that trains: an index or a part of a name; needs --data-gpu
-    #[arg(long, value_name = "GPU", allow_hyphen_values = true, help_heading = "Devices")]
     pub(crate) model_gpu: Option<Selector>,
-    /// Kind of device [default: auto]
-    #[arg(long, value_enum, value_name = "BACKEND", help_heading = "Devices")]
-    pub(crate) backend: Option<BackendKind>,
-    /// Where features are computed [default: data with two GPUs, else cpu]
-    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Devices")]
-    pub(crate) features_on: Option<FeaturesKind>,
-    /// Use something else, and say so, when a device that was asked for cannot be had
-    #[arg(long, help_heading = "Devices")]
+    /// A kind of device was named, be it `auto`.
+    pub(crate) backend: Option<String>,
+    pub(crate) features_on: Option<FeaturesOn>,
     pub(crate) allow_fallback: bool,
-    /// Pretend that there are so many GPUs (4, or 2x24GB); the CPU does their work
-    #[arg(long, value_name = "DEVICES", help_heading = "Devices")]
     pub(crate) simulate_devices: Option<Simulation>,
 }
 
 impl LaneArgs {
+    pub(crate) fn of(requested: &Requested) -> LaneArgs {
+        LaneArgs {
+            data_gpu: requested.word("data-gpu").and_then(|word| word.parse().ok()),
+            model_gpu: requested.word("model-gpu").and_then(|word| word.parse().ok()),
+            backend: requested.word("backend").map(str::to_owned),
+            features_on: requested.word("features-on").map(|word| match word {
+                "data" => FeaturesOn::Data,
+                _ => FeaturesOn::Cpu,
+            }),
+            allow_fallback: requested.is_on("allow-fallback"),
+            simulate_devices: requested.word("simulate-devices").and_then(|word| word.parse().ok()),
+        }
+    }
+
     pub(crate) fn request(&self) -> Request {
         Request {
             data: self.data_gpu.clone(),
             model: self.model_gpu.clone(),
-            backend: self.backend.and_then(|backend| match backend {
-                BackendKind::Auto => None,
-                BackendKind::Cuda => Some(Backend::Cuda),
-                BackendKind::Vulkan => Some(Backend::Vulkan),
-                BackendKind::Metal => Some(Backend::Metal),
-                BackendKind::Dx12 => Some(Backend::Dx12),
-                BackendKind::Cpu => Some(Backend::Cpu),
+            backend: self.backend.as_deref().and_then(|backend| match backend {
+                "cuda" => Some(Backend::Cuda),
+                "vulkan" => Some(Backend::Vulkan),
+                "metal" => Some(Backend::Metal),
+                "dx12" => Some(Backend::Dx12),
+                "cpu" => Some(Backend::Cpu),
+                _ => None,
             }),
-            features: self.features_on.map(|features| match features {
-                FeaturesKind::Cpu => FeaturesOn::Cpu,
-                FeaturesKind::Data => FeaturesOn::Data,
-            }),
+            features: self.features_on,
             allow_fallback: self.allow_fallback,
         }
     }
@@ -114,19 +86,8 @@ Examples:
   tandem advise --train-data my-voice --data-gpu 0 --model-gpu 1 --model-size small --json"
 )]
 pub(crate) struct AdviseArgs {
-    /// Corpus in the LJSpeech layout
-    #[arg(long, value_name = "DIR", help_heading = "Data")]
-    pub(crate) train_data: PathBuf,
     #[command(flatten)]
-    pub(crate) read: ReadArgs,
-    #[command(flatten)]
-    pub(crate) lanes: LaneArgs,
-    /// Size of the model: smoke, tiny, small, normal (= base) or big
-    #[arg(long, value_name = "SIZE", value_parser = super::parse_size, default_value = "tiny", help_heading = "Model")]
-    pub(crate) model_size: tandem_model::Size,
-    /// Clips in a batch; without it, by the memory of the device
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536), help_heading = "Model")]
-    pub(crate) batch_size: Option<u64>,
+    pub(crate) requested: SettingArgs<ADVISE>,
     /// Steps to measure, after one that warms up
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub(crate) steps: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, stderr};
+use std::path::Path;
 
 use serde_json::json;
 use tandem_device::memory::{DeviceMemory, MB, optimal_limits, predict};
@@ -11,16 +12,19 @@ use tandem_device::{
     Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Mode, OpenError, Placement, Request, Selector, resolve,
 };
 use tandem_observe::{Advice, Paces, Situation, advise};
-use tandem_train::{Data, GoOn, MeasuredModel, TrainError, TrainSettings, measure_data, measure_model};
+use tandem_train::{
+    Data, Facts, GoOn, MeasuredModel, Requested, TrainConfig, TrainError, measure_data, measure_model,
+    resolve as resolve_settings,
+};
 
-use crate::args::AdviseArgs;
+use crate::args::{AdviseArgs, LaneArgs};
 use crate::commands::corpus;
 use crate::commands::train::{failure, memory_hints, open_data};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::lanes;
 use crate::messages::Messages;
-use crate::settings::batch_by_memory;
+use crate::settings;
 use crate::ui::output::print;
 use crate::ui::progress;
 use crate::ui::table::Table;
@@ -30,19 +34,16 @@ use crate::ui::training::millions;
 const BATCHES: [usize; 6] = [8, 16, 24, 32, 48, 64];
 
 pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure> {
-    let inventory = lanes::inventory(&args.lanes);
-    let (single, dual) = candidates(args, &inventory, messages)?;
+    let requested: &Requested = &args.requested;
+    let lane_args = LaneArgs::of(requested);
+    let inventory = lanes::inventory(&lane_args);
+    let (single, dual) = candidates(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
-    let data = open_data(&args.train_data, None, corpus::settings(&args.read)?, &interrupt, messages)?;
-    let (by_memory, _) = batch_by_memory(&single.model, data.clips.len());
-    let cores = crate::settings::cores();
-    let settings = TrainSettings {
-        size: args.model_size,
-        batch_size: args.batch_size.map_or(by_memory, |batch| batch as usize),
-        workers: cores.min(4),
-        model_limit: single.model.memory_bytes.filter(|_| single.model.physical.is_some()),
-        ..TrainSettings::default()
-    };
+    let folder = requested.path("train-data").unwrap_or(Path::new(""));
+    let data = open_data(folder, None, corpus::settings(requested)?, &interrupt, messages)?;
+    let facts = Facts::new(data.clips.len(), &single);
+    let (settings, _) =
+        resolve_settings(requested, None, &facts).map_err(|error| settings::failure(error, None, messages))?;
     let devices = [&single, dual.as_ref().unwrap_or(&single)].map(|lanes| [lanes.data.physical, lanes.model.physical]);
     for index in devices.into_iter().flatten().collect::<BTreeSet<_>>() {
         let device = inventory.device(index);
@@ -77,25 +78,38 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
         fits: model.preflight.ladder.first().is_none_or(|asked| asked.fits),
     };
     let advice = advise(&situation);
-    let report = Report { args, settings: &settings, single, dual, model, one, two, situation, advice, link };
+    let report = Report {
+        args,
+        lanes: lane_args,
+        folder,
+        settings: &settings,
+        single,
+        dual,
+        model,
+        one,
+        two,
+        situation,
+        advice,
+        link,
+    };
     print(&if args.json { format!("{}\n", report.json()) } else { report.text(messages) })
 }
 
 /// One device, and if there is a choice, two: those that were asked for, else the best.
 fn candidates(
-    args: &AdviseArgs,
+    args: &LaneArgs,
     inventory: &Inventory,
     messages: &Messages,
 ) -> Result<(Placement, Option<Placement>), Failure> {
-    if args.lanes.data_gpu.is_some() || args.lanes.model_gpu.is_some() {
-        let dual = lanes::place(&args.lanes, inventory, messages)?;
+    if args.data_gpu.is_some() || args.model_gpu.is_some() {
+        let dual = lanes::place(args, inventory, messages)?;
         if dual.mode == Mode::SingleBuffered {
             return Ok((dual, None));
         }
         let single = Placement::single(inventory.device(dual.model.physical), &inventory.cpu, FeaturesOn::Cpu);
         return Ok((single, Some(dual)));
     }
-    let single = lanes::place(&args.lanes, inventory, messages)?;
+    let single = lanes::place(args, inventory, messages)?;
     // Indices are ordered by kind: the first is the best, the next one prepares for it.
     let mut real = inventory.gpus.iter().filter(|gpu| gpu.is_real() && gpu.index != single.model.physical);
     let helper: Option<&DeviceInfo> = real.next().filter(|_| single.model.physical.is_some());
@@ -113,7 +127,7 @@ fn candidates(
 /// The model alone, the data for one device, and for two. The step is that of the same device in both cases.
 fn try_out(
     data: &Data,
-    settings: &TrainSettings,
+    settings: &TrainConfig,
     inventory: &Inventory,
     (single, dual): (&Placement, Option<&Placement>),
     steps: usize,
@@ -141,7 +155,9 @@ fn try_out(
 
 struct Report<'a> {
     args: &'a AdviseArgs,
-    settings: &'a TrainSettings,
+    lanes: LaneArgs,
+    folder: &'a Path,
+    settings: &'a TrainConfig,
     single: Placement,
     dual: Option<Placement>,
     model: MeasuredModel,
@@ -155,15 +171,15 @@ struct Report<'a> {
 impl Report<'_> {
     /// The command line that the advice amounts to.
     fn command(&self) -> String {
-        let folder = self.args.train_data.display();
-        let mut command = format!("tandem train --train-data {folder} --model-size {}", self.settings.size);
-        command += &format!(" --batch-size {}", self.settings.batch_size);
+        let folder = self.folder.display();
+        let mut command = format!("tandem train --train-data {folder} --model-size {}", self.settings.model.size);
+        command += &format!(" --batch-size {}", self.settings.data.batch_size);
         match &self.dual {
             Some(Placement { data, model, .. }) if self.advice.dual => {
                 let index = |lane: Option<usize>| lane.unwrap_or_default();
                 command += &format!(" --data-gpu {} --model-gpu {}", index(data.physical), index(model.physical));
             }
-            _ => match (self.single.model.physical, self.args.lanes.model_gpu.is_some(), self.args.lanes.backend) {
+            _ => match (self.single.model.physical, self.lanes.model_gpu.is_some(), self.lanes.backend.as_ref()) {
                 (None, _, _) => command += " --backend cpu",
                 // The device that was measured, if it was named.
                 (Some(index), true, _) | (Some(index), _, Some(_)) => {
@@ -172,7 +188,7 @@ impl Report<'_> {
                 (Some(_), false, None) => {}
             },
         }
-        if let Some(simulation) = self.args.lanes.simulate_devices {
+        if let Some(simulation) = self.lanes.simulate_devices {
             command += &format!(" --simulate-devices {}x{}GB", simulation.devices, simulation.memory >> 30);
         }
         command
@@ -181,7 +197,7 @@ impl Report<'_> {
     /// Batch sizes with what they take and whether that fits.
     fn ladder(&self) -> Vec<(usize, u64, Option<bool>)> {
         let limit = self.model.preflight.limit_bytes.or(self.single.model.memory_bytes);
-        let sizes: BTreeSet<usize> = BATCHES.into_iter().chain([self.settings.batch_size]).collect();
+        let sizes: BTreeSet<usize> = BATCHES.into_iter().chain([self.settings.data.batch_size]).collect();
         sizes
             .into_iter()
             .map(|batch| {
@@ -205,7 +221,7 @@ impl Report<'_> {
             }
         }
         let room = self.ladder().into_iter().filter(|(_, _, fits)| *fits == Some(true)).map(|(batch, ..)| batch).max();
-        if let Some(batch) = room.filter(|&batch| batch > self.settings.batch_size) {
+        if let Some(batch) = room.filter(|&batch| batch > self.settings.data.batch_size) {
             lines.push(messages.with("advise-support-batch-can-grow", &[("batch", &batch)]));
         }
         lines
@@ -235,7 +251,7 @@ impl Report<'_> {
             "single": {"lanes": self.single, "paces": paces(&self.one)},
             "dual": self.dual.as_ref().zip(self.two.as_ref())
                 .map(|(lanes, two)| json!({"lanes": lanes, "paces": paces(two)})),
-            "link": self.link, "batch_size": self.settings.batch_size, "workers": self.settings.workers,
+            "link": self.link, "batch_size": self.settings.data.batch_size, "workers": self.settings.pipeline.workers,
             "parameters": self.model.parameters, "batch_bytes": self.model.batch_bytes, "batches": ladder,
             "limits": self.limits(), "situation": self.situation})
     }
@@ -245,10 +261,10 @@ impl Report<'_> {
             "advise-measured",
             &[
                 ("steps", &self.args.steps),
-                ("batch", &self.settings.batch_size),
-                ("size", &self.settings.size),
+                ("batch", &self.settings.data.batch_size),
+                ("size", &self.settings.model.size),
                 ("parameters", &millions(self.model.parameters)),
-                ("workers", &self.settings.workers),
+                ("workers", &self.settings.pipeline.workers),
             ],
         );
         text.push('\n');
@@ -260,10 +276,10 @@ impl Report<'_> {
         ]);
         type Cell = fn(&Paces) -> String;
         let rows: [(&str, Cell); 6] = [
-            ("advise-load", |paces| format!("{:.1} ms", paces.load_ms)),
-            ("advise-preprocess", |paces| format!("{:.1} ms", paces.preprocess_ms)),
-            ("advise-transfer", |paces| format!("{:.1} ms", paces.transfer_ms)),
-            ("advise-step", |paces| format!("{:.1} ms", paces.step_ms)),
+            ("stage-load", |paces| format!("{:.1} ms", paces.load_ms)),
+            ("stage-preprocess", |paces| format!("{:.1} ms", paces.preprocess_ms)),
+            ("stage-transfer", |paces| format!("{:.1} ms", paces.transfer_ms)),
+            ("stage-train", |paces| format!("{:.1} ms", paces.step_ms)),
             ("advise-period", |paces| format!("{:.1} ms", paces.period_ms())),
             ("advise-starved", |paces| format!("{:.1} %", 100.0 * paces.starved())),
         ];

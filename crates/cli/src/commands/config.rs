@@ -1,4 +1,4 @@
-//! `tandem config`, `tandem completions`: what is made from the definition of the flags.
+//! `tandem config`, `tandem completions`: what is made from the table of settings.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,13 +6,14 @@ use std::path::Path;
 
 use clap::FromArgMatches;
 use serde_json::{Map, Value, json};
+use tandem_train::{Kind, OnResume, Scope, Setting, find_setting, resolve_corpus};
 
 use crate::args::{Args, Command, CompletionsArgs, ConfigAction, ConfigArgs};
 use crate::commands::reference;
-use crate::config::{self, ConfigError, EARLIER, Earlier, File, Key, keys, nearest};
+use crate::config::{self, ConfigError, EARLIER, Earlier, File, keys, nearest, switch_default};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::settings::limits_are_asked_for;
+use crate::settings;
 use crate::ui::output::print;
 
 pub(crate) fn run(args: &ConfigArgs, messages: &Messages) -> Result<(), Failure> {
@@ -35,17 +36,14 @@ pub(crate) fn wrong(error: &ConfigError) -> Failure {
 }
 
 fn check(path: &Path, messages: &Messages) -> Result<(), Failure> {
-    let file = File::read(path, "train").map_err(|error| wrong(&error))?;
+    let file = File::read(path, Scope::Train).map_err(|error| wrong(&error))?;
     for note in &file.notes {
         eprintln!("{}", messages.with("config-note", &[("note", note)]));
     }
     // What the flags themselves say about the values; what is missing may still be typed.
     let mut all = vec!["tandem".to_owned(), "train".to_owned(), "--train-data=somewhere".to_owned()];
     for entry in &file.entries {
-        let flag = match &entry.value {
-            Some(value) => format!("{}={value}", entry.flag),
-            None => entry.flag.clone(),
-        };
+        let Some(flag) = entry.flag() else { continue };
         let words = ["tandem", "train", "--train-data=somewhere", &flag];
         all.push(flag.clone());
         if let Err(error) = config::command().try_get_matches_from(words) {
@@ -57,8 +55,8 @@ fn check(path: &Path, messages: &Messages) -> Result<(), Failure> {
     let together = |error: clap::Error| Failure::usage(format!("{}: {}", path.display(), first_lines(&error)));
     let matches = config::command().try_get_matches_from(all).map_err(together)?;
     if let Command::Train(args) = Args::from_arg_matches(&matches).map_err(together)?.command {
-        limits_are_asked_for(&args, args.enable_memory_isolation, messages)
-            .map_err(|failure| failure.at(&path.display()))?;
+        resolve_corpus(&args.requested, None)
+            .map_err(|error| settings::failure(error, None, messages).at(&path.display()))?;
     }
     let count = file.entries.len();
     print(&format!("{}\n", messages.with("config-good", &[("path", &path.display()), ("count", &count)])))
@@ -74,25 +72,20 @@ fn first_lines(error: &clap::Error) -> String {
 /// Every key, as a remark: what is not set is chosen by the program.
 fn template(messages: &Messages) -> String {
     let mut text = format!("# {}\n# {}\n", messages.get("config-head"), messages.get("config-head-remarks"));
-    let keys = keys("train");
-    let mut sections: Vec<&str> = Vec::new();
-    for key in &keys {
-        if !sections.contains(&key.section.as_str()) {
-            sections.push(&key.section);
+    let mut section = String::new();
+    for setting in keys() {
+        if setting.section() != section {
+            section = setting.section();
+            let _ = write!(text, "\n{section}:\n");
         }
-    }
-    for section in sections {
-        let _ = write!(text, "\n{section}:\n");
-        for key in keys.iter().filter(|key| key.section == section) {
-            let value = match (&key.default, &key.value) {
-                (Some(default), _) => default.clone(),
-                (None, Some(_)) => String::new(),
-                (None, None) => "false".to_owned(),
-            };
-            let choices = if key.choices.is_empty() { String::new() } else { format!(" ({})", key.choices.join(", ")) };
-            let _ = writeln!(text, "  # {}{choices}", messages.help(&key.help));
-            let _ = writeln!(text, "  # {}: {value}", key.name);
-        }
+        let value = match setting.kind.is_switch() {
+            true => switch_default(setting).to_string(),
+            false => setting.default_text().unwrap_or_default().to_owned(),
+        };
+        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let words = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+        let _ = writeln!(text, "  # {}{words}", messages.help(setting.help));
+        let _ = writeln!(text, "  # {}: {value}", setting.key());
     }
     text
 }
@@ -109,18 +102,21 @@ fn init(path: &Path, force: bool, messages: &Messages) -> Result<(), Failure> {
 
 fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
     let name = asked.trim_start_matches("--").replace('-', "_");
-    let keys = keys("train");
-    let found: Vec<&Key> = keys.iter().filter(|key| key.path() == name || key.name == name).collect();
     let mut text = String::new();
-    for key in &found {
-        let _ = writeln!(text, "{} ({} {})", key.path(), key.flag, key.value.as_deref().unwrap_or_default());
-        let _ = writeln!(text, "  {}", messages.help(&key.help));
-        if !key.choices.is_empty() {
-            let _ = writeln!(text, "  {}", key.choices.join(", "));
+    if let Some((setting, _)) = find_setting(&name).filter(|(setting, _)| !setting.hidden) {
+        let _ = writeln!(text, "{} ({} {})", setting.path(), setting.name(), setting.value_name);
+        let _ = writeln!(text, "  {}", messages.help(setting.help));
+        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        if !words.is_empty() {
+            let _ = writeln!(text, "  {}", words.join(", "));
         }
-        if let Some(default) = &key.default {
+        if let Some(default) = setting.default_text() {
             let _ = writeln!(text, "  {}", messages.help(&format!("[default: {default}]")));
         }
+        if let Some((off, help)) = setting.off() {
+            let _ = writeln!(text, "  --{off}: {}", messages.help(help));
+        }
+        let _ = writeln!(text, "  {}", messages.get(on_resume(setting)));
     }
     for (earlier, now) in
         EARLIER.iter().filter(|(earlier, _)| *earlier == name || earlier.ends_with(&format!(".{name}")))
@@ -134,7 +130,7 @@ fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
     }
     if text.is_empty() {
         let failure = Failure::usage(messages.with("config-no-key", &[("key", &asked)]));
-        let near = nearest(&name, keys.iter().map(Key::path));
+        let near = nearest(&name, keys().map(Setting::path));
         return Err(match near {
             Some(near) => failure.hint(messages.with("config-near", &[("key", &near)])),
             None => failure.hint(messages.get("config-hint-init")),
@@ -143,24 +139,43 @@ fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
     print(&text)
 }
 
+/// The message that says what happens to a setting when a run is resumed.
+pub(crate) fn on_resume(setting: &Setting) -> &'static str {
+    match setting.on_resume {
+        OnResume::Kept | OnResume::KeptAs(..) => "setting-kept",
+        OnResume::MayChange => "setting-may-change",
+        OnResume::PerStart => "setting-per-start",
+    }
+}
+
 /// A JSON schema of the file.
 pub(crate) fn schema(messages: &Messages) -> Value {
     let mut sections: Map<String, Value> = Map::new();
-    for key in keys("train") {
-        let mut about = json!({"description": messages.help(&key.help)});
-        match (&key.value, key.choices.is_empty()) {
-            (None, _) => about["type"] = json!("boolean"),
-            (Some(_), false) => about["enum"] = json!(key.choices),
-            // Units and numbers in one: `8GB`, `2s`, `1e-4`.
-            (Some(_), true) => about["type"] = json!(["number", "string", "null"]),
-        }
-        if let Some(default) = &key.default {
-            about["default"] = json!(default);
+    for setting in keys() {
+        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let mut about = match setting.kind {
+            Kind::Switch(_) => json!({"type": "boolean", "default": switch_default(setting)}),
+            Kind::Choice(_) => json!({"enum": words}),
+            Kind::Schedule(_) => json!({"type": ["string", "null"], "examples": words}),
+            Kind::Number(least, u64::MAX) => json!({"type": ["integer", "null"], "minimum": least}),
+            Kind::Number(least, most) => json!({"type": ["integer", "null"], "minimum": least, "maximum": most}),
+            Kind::Positive => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
+            Kind::Fraction => json!({"type": ["number", "null"], "minimum": 0, "exclusiveMaximum": 1}),
+            Kind::Real => json!({"type": ["number", "null"]}),
+            // Units and numbers in one: `8GB`, `2s`, `0`, `9100`.
+            Kind::Seconds | Kind::Megabytes(_) | Kind::DeviceMegabytes => json!({"type": ["number", "string", "null"]}),
+            Kind::Device | Kind::Simulation | Kind::Address => json!({"type": ["integer", "string", "null"]}),
+            Kind::Size | Kind::Language | Kind::Path | Kind::Text => json!({"type": ["string", "null"]}),
+        };
+        about["description"] = json!(messages.help(setting.help));
+        if let Some(default) = setting.default_text() {
+            // A number as a number.
+            about["default"] = serde_json::from_str(default).unwrap_or_else(|_| json!(default));
         }
         let section = sections
-            .entry(key.section.clone())
+            .entry(setting.section())
             .or_insert_with(|| json!({"type": "object", "additionalProperties": false, "properties": {}}));
-        section["properties"][&key.name] = about;
+        section["properties"][setting.key()] = about;
     }
     // Keys of the earlier system are read too; editors need not offer them.
     json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Tandem", "type": "object",

@@ -5,38 +5,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tandem_audio::{LogMel, MelSettings};
 use tandem_data::{Corpus, CorpusError, CorpusSettings, Metadata, MetadataError, Tolerance};
+use tandem_text::{FrontendError, PhonemeError, Units};
+use tandem_train::{Requested, corpus_settings};
 
-use crate::args::{ReadArgs, TextLanguage};
-use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::failure::{FAILED, Failure, INTERRUPTED, USAGE};
 use crate::messages::Messages;
 use crate::ui::progress;
 
 /// A megabyte, as it is written on the package.
 pub(crate) const MB: u64 = 1_000_000;
 
+/// More than one text in so many with letters of another language: the guess may be wrong.
+const FOREIGN_SHARE: usize = 10;
+
 /// What was typed, checked.
-pub(crate) fn settings(args: &ReadArgs) -> Result<CorpusSettings, Failure> {
-    let mel = MelSettings {
-        sample_rate: args.sample_rate,
-        n_fft: args.n_fft,
-        hop_length: args.hop_length,
-        win_length: args.win_length.unwrap_or(args.n_fft),
-        n_mels: args.n_mels,
-        fmin: args.fmin,
-        fmax: args.fmax,
-        ..MelSettings::default()
-    };
-    LogMel::new(&mel).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(CorpusSettings {
-        mel,
-        audio_folder: args.audio_folder.clone(),
-        language: args.language.map(TextLanguage::language),
-        max_frames: args.max_mel_frames,
-        max_tokens: args.max_text_length,
-        ..CorpusSettings::default()
-    })
+pub(crate) fn settings(requested: &Requested) -> Result<CorpusSettings, Failure> {
+    corpus_settings(requested, None).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Opens the corpus, with progress while its index is made.
@@ -76,20 +61,31 @@ fn opened(
         CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),
         CorpusError::NothingUsable(_) | CorpusError::TooMany { .. } => {
             let hint = messages.with("data-hint-doctor", &[("folder", &folder.display())]);
-            Failure::usage(error.to_string()).hint(hint)
+            Failure::of(USAGE, &error).hint(hint)
         }
         CorpusError::Metadata(MetadataError::NoMetadata(_) | MetadataError::Empty(_)) => {
-            Failure::usage(error.to_string()).hint(messages.get("data-hint-layout"))
+            Failure::of(USAGE, &error).hint(messages.get("data-hint-layout"))
         }
-        CorpusError::Metadata(_) => Failure::usage(error.to_string()),
+        CorpusError::Metadata(_) => Failure::of(USAGE, &error),
+        CorpusError::Frontend(frontend) => frontend_failure(&frontend, messages),
     })
+}
+
+/// Why texts cannot be turned into symbols, and what to do.
+pub(crate) fn frontend_failure(error: &FrontendError, messages: &Messages) -> Failure {
+    let failure = Failure::usage(error.to_string());
+    match error {
+        FrontendError::Phonemes(PhonemeError::Missing(_)) => failure.hint(messages.get("data-hint-espeak")),
+        FrontendError::LexiconOfCharacters => failure.hint(messages.get("data-hint-lexicon")),
+        _ => failure,
+    }
 }
 
 /// SPEC S4: a corpus of which too much is broken is refused, with the list.
 pub(crate) fn check(corpus: &Corpus, messages: &Messages) -> Result<(), Failure> {
     corpus.check(Tolerance::default()).map_err(|error| {
         let hint = messages.with("data-hint-doctor", &[("folder", &corpus.folder().display())]);
-        Failure::new(FAILED, error.to_string()).hint(hint)
+        Failure::of(FAILED, &error).hint(hint)
     })
 }
 
@@ -111,6 +107,26 @@ pub(crate) fn describe(corpus: &Corpus, messages: &Messages) -> String {
     for (rate, count) in corpus.rates().into_iter().filter(|&(rate, _)| rate != wanted) {
         text += &messages.with("data-resampled", &[("count", &count), ("rate", &rate), ("wanted", &wanted)]);
         text.push('\n');
+    }
+    let frontend = corpus.frontend();
+    let units = match frontend.units {
+        Units::Characters => "data-units-characters",
+        Units::Phonemes => "data-units-phonemes",
+    };
+    text += &messages.with(units, &[("symbols", &(frontend.vocabulary.size() - 1))]);
+    text.push('\n');
+    if frontend.language.is_none() {
+        let found = corpus.languages();
+        let counts: Vec<String> = found.iter().map(|(language, count, _)| format!("{language} {count}")).collect();
+        text += &messages.with("data-language-guessed", &[("counts", &counts.join(", "))]);
+        text.push('\n');
+        for (language, count, foreign) in found {
+            if foreign * FOREIGN_SHARE > count {
+                text += &messages
+                    .with("data-foreign", &[("foreign", &foreign), ("count", &count), ("language", &language)]);
+                text.push('\n');
+            }
+        }
     }
     let left_out = corpus.rows() - corpus.len();
     if left_out > 0 {

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use serde_json::json;
-use tandem_data::{CorpusSettings, DemoCorpus};
+use tandem_data::DemoCorpus;
+use tandem_data::files::write_atomically;
 use tandem_device::Lanes;
-use tandem_model::{Device, Size};
+use tandem_model::{Device, Losses};
 use tandem_observe::{Curve, alignment_png, curves_svg, spectrogram_png};
+use tandem_synth::{Evaluation, Speech, Synthesizer, alignment_of};
 use tandem_train::{
-    Choice, Evaluation, Injection, LearningRate, RunFolder, Said, Schedule, Speech, Start, State, TrainSettings,
-    alignment_of, checkpoint, read_log,
+    Facts, Injection, Requested, RunFolder, SettingsError, Start, State, checkpoint, corpus_settings, read_log, resolve,
 };
 
 use crate::args::DemoArgs;
@@ -18,6 +19,7 @@ use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::listeners::Listeners;
 use crate::messages::{Lang, Messages};
+use crate::settings;
 use crate::ui::output::print;
 use crate::ui::training::{Screen, final_report};
 
@@ -46,27 +48,28 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         ))?;
     }
     let interrupt = interrupt::catch();
-    let data = train::open_data(&corpus, None, CorpusSettings::default(), &interrupt, messages)?;
-    run.create().map_err(|error| failed(&error))?;
     let last = run.checkpoints().steps().last().map(|&step| run.checkpoints().path(step));
     let start = last
         .map(|path| checkpoint::read(&path).map(|checkpoint| Start { checkpoint, path }))
         .transpose()
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let settings = settings(args);
-    let choices = vec![Choice {
-        name: "--steps".to_owned(),
-        asked: Some(args.steps.to_string()),
-        got: args.steps.to_string(),
-        why: "demo".to_owned(),
-    }];
+    let state = start.as_ref().map(|start| &start.checkpoint.state);
+    let saved = state.map(|state| &state.settings);
+    let path = start.as_ref().map(|start| start.path.as_path());
+    let wrong = |error| settings::failure(error, path, messages);
+    let (requested, lanes) = (requested(args).map_err(wrong)?, Lanes::cpu());
+    let read = corpus_settings(&requested, state).map_err(|error| settings::corpus_failure(error, path, messages))?;
+    let data = train::open_data(&corpus, None, read, &interrupt, messages)?;
+    run.create().map_err(|error| failed(&error))?;
+    let facts = Facts::new(data.clips.len(), &lanes.placement);
+    let (config, resolved) = resolve(&requested, saved, &facts).map_err(wrong)?;
     let session = train::Session {
         data,
-        settings,
-        choices,
+        config,
+        resolved,
         run: run.clone(),
         start,
-        lanes: Lanes::cpu(),
+        lanes,
         injection: Injection::default(),
         lane_fault: None,
         trace: None,
@@ -78,11 +81,11 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         return Ok(());
     }
     let last = run.checkpoints().steps().last().copied().unwrap_or_default();
-    let (speech, state) =
-        Speech::open(&run.checkpoints().path(last), &Device::flex()).map_err(|error| synth::usage(&error))?;
+    let (synthesizer, state) = checkpoint::open_voice(&run.checkpoints().path(last), &Device::flex())
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
-    let evaluation = held_out.evaluate(&speech, &state, messages);
-    let made = Shown::make(&speech, &state, &held_out, &run)?;
+    let evaluation = held_out.evaluate(&synthesizer, &state, messages);
+    let made = Shown::make(&synthesizer, &state, &held_out, &run)?;
     made.write(folder, &evaluation, held_out.corpus.rows(), messages).map_err(|error| failed(&error))?;
     if args.json {
         let object = json!({"event": "demo", "folder": folder, "evaluation": evaluation, "sentence": made.sentence,
@@ -107,31 +110,33 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     ))
 }
 
-/// What suits a small corpus and a few minutes: a rate that falls to the end.
-fn settings(args: &DemoArgs) -> TrainSettings {
-    TrainSettings {
-        size: Size::Smoke,
-        batch_size: 16,
-        rate: LearningRate {
-            peak: 2e-3,
-            warmup: 50,
-            // A step more than there are: on the last one it would begin anew.
-            schedule: Schedule::Cosine { period: args.steps.saturating_sub(49).max(1), growth: 1 },
-        },
-        epochs: 1_000_000,
-        max_steps: Some(args.steps),
-        validate_every: Some((args.steps / 8).max(1)),
-        checkpoint_every: 200,
-        sample_every: 0,
-        keep: 2,
-        ..TrainSettings::default()
+/// What suits a small corpus and a few minutes: a learning rate that falls to the end.
+fn requested(args: &DemoArgs) -> Result<Requested, SettingsError> {
+    let mut requested = Requested::new();
+    let steps = args.steps;
+    for (name, text) in [
+        ("model-size", "smoke".to_owned()),
+        ("batch-size", "16".to_owned()),
+        ("lr", "2e-3".to_owned()),
+        ("warmup", "50".to_owned()),
+        // A step more than there are: on the last one it would restart.
+        ("schedule", format!("cosine:{}:1", steps.saturating_sub(49).max(1))),
+        ("epochs", "1000000".to_owned()),
+        ("max-steps", steps.to_string()),
+        ("validate-every", (steps / 8).max(1).to_string()),
+        ("checkpoint-every", "200".to_owned()),
+        ("sample-every", "0".to_owned()),
+        ("keep", "2".to_owned()),
+    ] {
+        requested.set(name, &text, "demo")?;
     }
+    Ok(requested)
 }
 
 /// What the demo shows.
 struct Shown {
     sentence: String,
-    spoken: Said,
+    spoken: Speech,
     truth: Vec<f32>,
     truth_frames: usize,
     alignment: Vec<u32>,
@@ -139,15 +144,20 @@ struct Shown {
 }
 
 impl Shown {
-    fn make(speech: &Speech, state: &State, held_out: &evaluate::HeldOut, run: &RunFolder) -> Result<Shown, Failure> {
+    fn make(
+        synthesizer: &Synthesizer,
+        state: &State,
+        held_out: &evaluate::HeldOut,
+        run: &RunFolder,
+    ) -> Result<Shown, Failure> {
         // The longest sentence has the most to show.
         let longest = held_out.batches.iter().max_by_key(|batch| batch.inputs.mel_lengths.iter().max().copied());
         let batch = longest.expect("there are validation clips");
         let inputs = &batch.inputs;
         let row = (0..batch.clips.len()).max_by_key(|&row| inputs.mel_lengths[row]).unwrap_or(0);
         let sentence = held_out.corpus.text(batch.clips[row]).unwrap_or_default();
-        let spoken = speech.say_row(inputs, row).map_err(|error| synth::usage(&error))?;
-        let alignment = alignment_of(speech, inputs, row, &Device::flex());
+        let spoken = synthesizer.synthesize_row(inputs, row).map_err(|error| synth::usage(&error))?;
+        let alignment = alignment_of(synthesizer, inputs, row);
         let frames = inputs.mel_lengths[row];
         let truth = state.stats.restore(&inputs.mel[row * inputs.frames * inputs.n_mels..], frames);
         let log = read_log(&run.log_path()).map_err(|error| Failure::new(FAILED, error.to_string()))?;
@@ -158,18 +168,14 @@ impl Shown {
                 .filter_map(|line| Some((line["step"].as_f64()?, line[key].as_f64()?)))
                 .collect(),
         };
-        let curves = vec![
-            curve("loss", "loss", false),
-            curve("prior", "prior", false),
-            curve("duration", "duration", false),
-            curve("flow", "flow", false),
-            curve("validation", "validation", true),
-        ];
+        let mut curves = vec![curve("loss", "loss", false)];
+        curves.extend(Losses::NAMES.map(|term| curve(term, term, false)));
+        curves.push(curve("validation", "validation", true));
         Ok(Shown { sentence, spoken, truth, truth_frames: frames, alignment, curves })
     }
 
     fn write(&self, folder: &Path, evaluation: &Evaluation, clips: usize, messages: &Messages) -> std::io::Result<()> {
-        let put = |name: &str, bytes: &[u8]| checkpoint::write_atomically(&folder.join(name), bytes);
+        let put = |name: &str, bytes: &[u8]| write_atomically(&folder.join(name), bytes);
         self.spoken.write(&folder.join("speech.wav"))?;
         put("curves.svg", curves_svg(&messages.get("demo-curves"), &self.curves).as_bytes())?;
         put("alignment.png", &alignment_png(&self.alignment, 4))?;

@@ -16,7 +16,7 @@ use crate::ui::output::print;
 use crate::ui::table::Table;
 use tandem_device::memory::MB;
 
-/// What the processor is called.
+/// What the CPU is called.
 const CPU: &str = "CPU";
 /// What is copied to measure a link.
 const COPY_MB: usize = 16;
@@ -202,7 +202,7 @@ fn bench(inventory: &Inventory) -> Result<Vec<Value>, Failure> {
                 from.sync().map_err(|error| failed(error.to_string()))?;
                 let started = Instant::now();
                 let copy = fresh.to_device(to);
-                // A copy to the host may stay where it is until it is looked at.
+                // A copy to the host may stay where it is until it is read.
                 let seen = if to_name == CPU {
                     copy.into_data().bytes().iter().step_by(4096).map(|&byte| u64::from(byte)).sum()
                 } else {

@@ -7,7 +7,7 @@ use tandem_data::{Corpus, Examination, Finding, Metadata, Severity, Tolerance, e
 
 use crate::args::DoctorArgs;
 use crate::commands::corpus;
-use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::failure::{FAILED, Failure, INTERRUPTED, USAGE};
 use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::{
@@ -39,10 +39,9 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     };
     let mut found = listen(&corpus)?;
     if let Some(metadata) = Metadata::open_validation(&args.corpus.folder) {
-        let usage = |error: String| Failure::usage(error);
-        let metadata = metadata.map_err(|error| usage(error.to_string()))?;
+        let metadata = metadata.map_err(|error| Failure::of(USAGE, &error))?;
         let validation = Corpus::with_metadata(&args.corpus.folder, metadata, settings, |_, _| {}, &stop)
-            .map_err(|error| usage(error.to_string()))?;
+            .map_err(|error| Failure::of(USAGE, &error))?;
         found.add(listen(&validation)?);
     }
 

@@ -4,9 +4,9 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use tandem_data::{Corpus, CorpusSettings};
-use tandem_model::{Device, REFERENCE_FRAMES};
-use tandem_text::Language;
-use tandem_train::{Data, Evaluation, Prepared, Speech, State, evaluate, validation_batches};
+use tandem_model::REFERENCE_FRAMES;
+use tandem_synth::{Evaluation, HeldOutBatch, Synthesizer, evaluate};
+use tandem_train::{Data, State, validation_batches};
 
 use crate::args::EvaluateArgs;
 use crate::commands::{corpus, synth, train};
@@ -16,14 +16,14 @@ use crate::messages::Messages;
 use crate::ui::{output::print, progress};
 
 pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failure> {
-    let (speech, state, _) = synth::open(&args.run, messages)?;
+    let (synthesizer, state, _) = synth::open(&args.run, messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
-    let mut evaluation = held_out.evaluate(&speech, &state, messages);
+    let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
     if let Some(folder) = &args.data {
         evaluation.notes.push(messages.with("evaluate-given", &[("folder", &folder.display())]));
     }
     if let Some(folder) = &args.speak {
-        speak(&speech, &held_out, &state, folder, messages)?;
+        speak(&synthesizer, &held_out, &state, folder, messages)?;
     }
     if args.json {
         let object = serde_json::to_value(&evaluation).expect("plain data");
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
 /// Clips that the voice has not seen.
 pub(crate) struct HeldOut {
     pub(crate) corpus: std::sync::Arc<Corpus>,
-    pub(crate) batches: Vec<Prepared>,
+    pub(crate) batches: Vec<HeldOutBatch>,
 }
 
 impl HeldOut {
@@ -50,9 +50,9 @@ impl HeldOut {
         let settings = CorpusSettings {
             mel: state.mel.clone(),
             audio_folder: state.data.audio_folder.clone(),
-            language: state.data.language.as_deref().and_then(Language::from_code),
-            max_frames: state.settings.max_frames,
-            max_tokens: state.settings.max_tokens,
+            frontend: state.frontend.clone(),
+            max_frames: state.settings.data.max_frames,
+            max_tokens: state.settings.data.max_tokens,
             ..CorpusSettings::default()
         };
         let data = match other {
@@ -81,11 +81,11 @@ impl HeldOut {
         Ok(HeldOut { corpus: data.validation, batches })
     }
 
-    pub(crate) fn evaluate(&self, speech: &Speech, state: &State, messages: &Messages) -> Evaluation {
+    pub(crate) fn evaluate(&self, synthesizer: &Synthesizer, state: &State, messages: &Messages) -> Evaluation {
         let clips = self.batches.iter().map(|batch| batch.clips.len()).sum::<usize>();
         let bar = progress::bar(clips as u64, stderr().is_terminal());
         bar.set_message(messages.get("evaluate-clips"));
-        let found = evaluate(speech, state, &self.corpus, &self.batches, &Device::flex(), &mut |done| {
+        let found = evaluate(synthesizer, state.step, &self.corpus, &self.batches, &mut |done| {
             bar.set_position(done as u64);
         });
         bar.finish_and_clear();
@@ -95,7 +95,7 @@ impl HeldOut {
 
 /// Every held-out text as the voice says it, and the true spectrogram through the same vocoder beside it.
 fn speak(
-    speech: &Speech,
+    synthesizer: &Synthesizer,
     held_out: &HeldOut,
     state: &State,
     folder: &Path,
@@ -112,12 +112,12 @@ fn speak(
     for batch in &held_out.batches {
         for (row, &clip) in batch.clips.iter().enumerate() {
             let (id, _) = held_out.corpus.name(clip);
-            let said = speech.say_row(&batch.inputs, row).map_err(|error| synth::usage(&error))?;
+            let speech = synthesizer.synthesize_row(&batch.inputs, row).map_err(|error| synth::usage(&error))?;
             let frames = batch.inputs.mel_lengths[row];
             let size = batch.inputs.frames * batch.inputs.n_mels;
             let truth = state.stats.restore(&batch.inputs.mel[row * size..(row + 1) * size], frames);
-            let truth = speech.vocode(truth, frames, Vec::new()).map_err(|error| synth::usage(&error))?;
-            said.write(&folder.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
+            let truth = synthesizer.vocode(truth, frames, Vec::new()).map_err(|error| synth::usage(&error))?;
+            speech.write(&folder.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
             truth.write(&folder.join(format!("{id}.true.wav"))).map_err(|error| cannot(&error))?;
             texts += &format!("{id}|{}\n", held_out.corpus.text(clip).unwrap_or_default());
             bar.inc(1);

@@ -8,13 +8,13 @@ use tandem_train::checkpoint::{self, Checkpoints};
 use tandem_train::{Checkpoint, RunFolder};
 
 use crate::args::InspectArgs;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{FAILED, Failure, USAGE};
 use crate::messages::Messages;
 use crate::ui::training::{duration, millions};
 use crate::ui::{output::print, table::Table};
 
 pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure> {
-    let folder = checkpoint::find(&args.run).map_err(|error| Failure::usage(error.to_string()))?;
+    let folder = checkpoint::find(&args.run).map_err(|error| Failure::of(USAGE, &error))?;
     let is_run = folder != args.run;
     let run = RunFolder::new(&args.run);
     // A run may be its folder or the folder of its checkpoints.
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure
     let found = checkpoint::read(&folder);
     if args.json {
         let list: Vec<_> = steps.iter().map(|(step, error)| json!({"step": step, "damaged": error})).collect();
-        let found = found.map_err(|error| Failure::new(FAILED, error.to_string()))?;
+        let found = found.map_err(|error| Failure::of(FAILED, &error))?;
         let object = json!({"checkpoint": folder, "state": found.state, "parameters": count(&found.weights),
             "checkpoints": list, "best": checkpoints.best()});
         print(&format!("{object}\n"))?;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure
         }
         match &found {
             Ok(found) => print(&describe(&folder, found, args.parameters, messages))?,
-            Err(error) => return Err(Failure::new(FAILED, error.to_string())),
+            Err(error) => return Err(Failure::of(FAILED, error)),
         }
     }
     if damaged > 0 {
@@ -80,7 +80,7 @@ fn describe(folder: &Path, found: &Checkpoint, list: bool, messages: &Messages) 
     line(
         "inspect-model",
         &[
-            ("size", &state.settings.size),
+            ("size", &state.settings.model.size),
             ("parameters", &millions(count(&found.weights))),
             ("vocabulary", &state.model.vocabulary),
             ("bands", &state.model.n_mels),
@@ -95,7 +95,7 @@ fn describe(folder: &Path, found: &Checkpoint, list: bool, messages: &Messages) 
             ("speakers", &state.data.speakers),
         ],
     );
-    line("inspect-optimiser", &[("tensors", &found.optimiser.len())]);
+    line("inspect-optimizer", &[("tensors", &found.optimizer.len())]);
     if list {
         let mut table = Table::new([messages.get("inspect-name"), messages.get("inspect-shape")]);
         for (name, tensor) in &found.weights {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tandem_data::{Batch, CacheMode, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Tolerance, waste};
-use tandem_flow::{Budget, Context, Cursor, ErrorKind, Flow, Knob, Oversize};
-use tandem_text::Tokenizer;
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, waste};
+use tandem_flow::{Budget, Context, Cursor, ErrorKind, Flow, Knob, Oversize, Place, Stage};
+use tandem_text::{Frontend, Vocabulary};
 
-use crate::args::{CacheKind, LoadArgs, Variant};
+use crate::args::{LoadArgs, Variant};
 use crate::commands::corpus::{self, MB};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: LoadArgs, messages: &Messages) -> Result<(), Failure> {
             Variant::Wav44 => "wavs44",
         }
         .to_owned();
-        settings.raw_text = Some(Tokenizer::new(BENCH_SYMBOLS.chars()).expect("no symbol twice"));
+        settings.frontend = Frontend::raw(Vocabulary::new(BENCH_SYMBOLS.chars()).expect("no symbol twice"));
     }
     let session = Session::open(&args, settings, messages)?;
     if args.bench { session.bench(&args, messages) } else { session.report(&args, messages) }
@@ -52,19 +52,14 @@ impl Session {
         let interrupt = interrupt::catch();
         let corpus = corpus::open(&args.corpus.folder, settings, &interrupt.flag, messages)?;
         corpus::check(&corpus, messages)?;
-        let mode = match args.cache {
-            CacheKind::Off => CacheMode::Off,
-            CacheKind::Ram => CacheMode::Ram,
-            CacheKind::Disk => CacheMode::Disk,
-        };
-        let cache = corpus.cache(mode, args.cache_limit * MB);
+        let cache = corpus.cache(args.cache, args.cache_limit * MB);
         let plan = PlanSettings {
             batch_size: args.batch_size as usize,
             seed: if args.bench { BENCH_SEED } else { args.seed },
             static_shapes: args.enable_static_shapes && !args.disable_static_shapes,
             plain_order: args.bench,
         };
-        let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
+        let settings = LoadSettings { plan, ..LoadSettings::default() };
         let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache)
             .map_err(|error| Failure::usage(error.to_string()))?;
         let cores = crate::settings::cores();
@@ -78,7 +73,7 @@ impl Session {
             context,
             workers: Knob::fixed("workers", workers),
             buffer: Knob::fixed("buffer", args.buffer_size as usize),
-            budget: Budget::new("host", (args.memory_limit * MB) as usize, Oversize::Alone),
+            budget: Budget::new(Place::Host, (args.memory_limit * MB) as usize, Oversize::Alone),
         })
     }
 
@@ -108,7 +103,7 @@ impl Session {
             }
             bar.finish_and_clear();
             let (wall, after) = (start.elapsed().as_secs_f64(), self.loader.counters());
-            let stage = self.context.stage("load").expect("it ran");
+            let stage = self.context.stage(Stage::Load).expect("it ran");
             let row = json!({
                 "epoch": epoch, "clips": clips, "audio_s": seconds, "wall_s": wall,
                 "clips_per_s": clips as f64 / wall, "audio_s_per_s": seconds / wall,

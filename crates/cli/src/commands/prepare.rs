@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde_json::json;
-use tandem_data::{CacheMode, ClipFault, LoadSettings, Loader, PlanSettings, Tolerance};
+use tandem_data::{CacheMode, ClipFault, LoadSettings, Loader, PlanSettings};
 
 use crate::args::PrepareArgs;
 use crate::commands::corpus::{self, MB};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     let clips = corpus.len() as u32;
     let cache = corpus.cache(CacheMode::Disk, args.cache_limit * MB);
     let plan = PlanSettings { batch_size: 1, seed: 0, static_shapes: false, plain_order: false };
-    let settings = LoadSettings { plan, tolerance: Tolerance::default(), reference_frames: None, as_signal: false };
+    let settings = LoadSettings { plan, ..LoadSettings::default() };
     let loader = Loader::new(corpus.clone(), (0..clips).collect(), settings, cache)
         .map_err(|error| Failure::usage(error.to_string()))?;
 

@@ -7,24 +7,26 @@ use serde_json::{Map, Value, json};
 use tandem_data::DemoCorpus;
 use tandem_device::memory::MB as MIB;
 use tandem_device::{Backend, Inventory, Lanes, Placement};
+use tandem_flow::{Place, Stage};
 use tandem_observe::{
-    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, STAGES, Side, Simulation, Verdict, predict,
-    queue_lines, step_times, stretches, verdict,
+    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, Side, Simulation, Verdict, predict, queue_lines,
+    step_times, timeline, verdict,
 };
 use tandem_train::{
-    CachePlace, Data, LaneFault, Profiled, Setup, TrainError, TrainSettings, device_queue, measure_alone, profile_steps,
+    Data, Facts, LaneFault, Profiled, SETTINGS, Scope, Setup, TrainConfig, TrainError, measure_alone, profile_steps,
+    resolve as resolve_settings,
 };
 
-use crate::args::{CacheKind, ProfileArgs, Trouble, WhatIf};
-use crate::commands::corpus::{self, MB};
+use crate::args::{LaneArgs, ProfileArgs, Trouble, WhatIf};
+use crate::commands::corpus;
 use crate::commands::train::{failure, memory_hints, open_data, write_trace};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt::{self, Interrupt};
 use crate::lanes;
 use crate::messages::Messages;
-use crate::settings::{batch_by_memory, cores};
+use crate::settings::{self, cores};
 use crate::ui::output::{Output, print};
-use crate::ui::{progress, report};
+use crate::ui::{progress, timing_report};
 
 /// Clips of the made-up corpus.
 const SYNTHETIC_CLIPS: usize = 120;
@@ -41,7 +43,7 @@ const TURNS: usize = 4;
 const WORTH_IT: f64 = 1.02;
 
 pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure> {
-    if args.train_data.is_none() && !args.synthetic {
+    if args.requested.path("train-data").is_none() && !args.synthetic {
         return Err(Failure::usage(messages.get("profile-no-data")).hint(messages.get("profile-hint-synthetic")));
     }
     if args.warmup.is_some_and(|warm_up| warm_up > args.num_steps) {
@@ -53,7 +55,7 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
     let made_up = tempfile::tempdir().map_err(|error| Failure::new(FAILED, error.to_string()))?;
     let bench = Bench::open(args, made_up.path(), messages)?;
     let placement = resolve(args, &bench.inventory, messages)?;
-    let lanes = lanes::open(&bench.inventory, placement, args.lanes.allow_fallback, messages)?;
+    let lanes = lanes::open(&bench.inventory, placement, args.requested.is_on("allow-fallback"), messages)?;
     let before = bench.measure(args, lanes)?;
     if let Some(output) = trace {
         let what = format!("tandem profile ({})", before.lanes.placement.mode);
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
         None => vec![before.side(&messages.get("side-now"), verdict, messages)],
         Some(after) => {
             let mut verdict_after = after.verdict.clone();
-            report::localise(&mut verdict_after, messages);
+            timing_report::localise(&mut verdict_after, messages);
             vec![
                 before.side(&messages.get("side-before"), verdict, messages),
                 after.side(&messages.get("side-after"), verdict_after, messages),
@@ -82,7 +84,7 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
         notes: Vec::new(),
     };
     if let Some(output) = html {
-        report::write_html(&document, output, messages)?;
+        timing_report::write_html(&document, output, messages)?;
     }
     print(&if args.json {
         format!("{}\n", before.json(&document, alone.as_ref()))
@@ -97,40 +99,16 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
 }
 
 fn text(document: &Document, messages: &Messages) -> String {
-    let mut text = report::side(&document.sides[0], messages);
-    text += &report::predictions(&document.predictions, messages);
+    let mut text = timing_report::side(&document.sides[0], messages);
+    text += &timing_report::predictions(&document.predictions, messages);
     if let [before, after] = &document.sides[..] {
-        text += &format!("\n{}", report::comparison(before, after, messages));
+        text += &format!("\n{}", timing_report::comparison(before, after, messages));
     }
     text
 }
 
 fn warm_up(args: &ProfileArgs) -> u64 {
     args.warmup.unwrap_or(WARM_UP.min(args.num_steps))
-}
-
-fn settings(args: &ProfileArgs, placement: &Placement, clips: usize) -> TrainSettings {
-    let (by_memory, _) = batch_by_memory(&placement.model, clips);
-    let batch_size = args.batch_size.map_or(by_memory, |batch| batch as usize);
-    let workers = args.num_workers.map_or(cores().min(4), |workers| workers as usize);
-    TrainSettings {
-        size: args.model_size,
-        batch_size,
-        workers,
-        most_workers: workers,
-        buffer: args.buffer_size as usize,
-        depth: args.pipeline_depth as usize,
-        device_queue: args.prefetch_buffer_size.map_or(device_queue(batch_size), |queue| queue as usize),
-        memory_limit: (args.memory_limit * MB) as usize,
-        cache: match args.cache {
-            CacheKind::Ram => CachePlace::Ram,
-            CacheKind::Disk => CachePlace::Disk,
-            CacheKind::Off => CachePlace::Off,
-        },
-        model_limit: placement.model.memory_bytes.filter(|_| placement.model.physical.is_some()),
-        data_limit: placement.data.memory_bytes.filter(|_| placement.data.physical.is_some()),
-        ..TrainSettings::default()
-    }
 }
 
 /// What is said about the future.
@@ -156,12 +134,13 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn open(args: &ProfileArgs, folder: &std::path::Path, messages: &'a Messages) -> Result<Bench<'a>, Failure> {
-        let inventory = lanes::inventory(&args.lanes);
+        let lane_args = LaneArgs::of(&args.requested);
+        let inventory = lanes::inventory(&lane_args);
         // What cannot be had is said before anything is read.
-        lanes::place(&args.lanes, &inventory, messages)?;
+        lanes::place(&lane_args, &inventory, messages)?;
         let interrupt = interrupt::catch();
-        let folder = match &args.train_data {
-            Some(folder) => folder.clone(),
+        let folder = match args.requested.path("train-data") {
+            Some(folder) => folder.to_owned(),
             None => {
                 let folder = folder.join("synthetic");
                 let corpus = DemoCorpus { clips: SYNTHETIC_CLIPS, speakers: 1, seed: 1 };
@@ -169,7 +148,7 @@ impl<'a> Bench<'a> {
                 folder
             }
         };
-        let data = open_data(&folder, None, corpus::settings(&args.read)?, &interrupt, messages)?;
+        let data = open_data(&folder, None, corpus::settings(&args.requested)?, &interrupt, messages)?;
         let quiet = args.json || !stderr().is_terminal();
         let fault = args.inject.as_ref().and_then(|trouble| match trouble {
             Trouble::Data(fault) => Some(*fault),
@@ -201,13 +180,19 @@ impl<'a> Bench<'a> {
         result.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("advise-stopped")))
     }
 
-    fn setup<'s>(&'s self, settings: &TrainSettings, lanes: &'s Lanes) -> Setup<'s> {
+    fn settings(&self, args: &ProfileArgs, placement: &Placement) -> Result<TrainConfig, Failure> {
+        let facts = Facts::new(self.data.clips.len(), placement);
+        let resolved = resolve_settings(&args.requested, None, &facts);
+        resolved.map(|(config, _)| config).map_err(|error| settings::failure(error, None, self.messages))
+    }
+
+    fn setup<'s>(&'s self, settings: &TrainConfig, lanes: &'s Lanes) -> Setup<'s> {
         Setup { data: &self.data, settings: settings.clone(), lanes, fault: self.fault }
     }
 
     /// Some steps of the real pipeline with these arguments.
     fn measure(&self, args: &ProfileArgs, lanes: Lanes) -> Result<Measured, Failure> {
-        let settings = settings(args, &lanes.placement, self.data.clips.len());
+        let settings = self.settings(args, &lanes.placement)?;
         let steps = (warm_up(args) + args.num_steps) as usize;
         let bar = self.bar("profile-running", steps);
         let profiled = profile_steps(&self.setup(&settings, &lanes), steps, &mut || {
@@ -226,8 +211,8 @@ impl<'a> Bench<'a> {
     }
 
     /// What batches take alone, as many clips of them as `share` of what there should be.
-    fn alone(&self, settings: &TrainSettings, lanes: &Lanes, share: usize) -> Result<Alone, Failure> {
-        let batches = ALONE.0.div_ceil(settings.batch_size).min(self.steps).max(ALONE.1).div_ceil(share);
+    fn alone(&self, settings: &TrainConfig, lanes: &Lanes, share: usize) -> Result<Alone, Failure> {
+        let batches = ALONE.0.div_ceil(settings.data.batch_size).min(self.steps).max(ALONE.1).div_ceil(share);
         let bar = self.bar("profile-alone", batches);
         let alone = measure_alone(&self.setup(settings, lanes), batches, &mut || {
             bar.inc(1);
@@ -240,12 +225,12 @@ impl<'a> Bench<'a> {
     /// What batches take alone before and after a change, measured in turn: a machine is not always as fast.
     fn alone_in_turn(
         &self,
-        before: (&TrainSettings, &Lanes),
-        after: (&TrainSettings, &Lanes),
+        before: (&TrainConfig, &Lanes),
+        after: (&TrainConfig, &Lanes),
     ) -> Result<(Alone, Alone), Failure> {
         let mut both: Option<(Alone, Alone)> = None;
         for turn in 0..TURNS {
-            let first = |(settings, lanes): (&TrainSettings, &Lanes)| self.alone(settings, lanes, TURNS);
+            let first = |(settings, lanes): (&TrainConfig, &Lanes)| self.alone(settings, lanes, TURNS);
             let now = if turn % 2 == 0 {
                 let of_before = first(before)?;
                 (of_before, first(after)?)
@@ -287,7 +272,7 @@ impl<'a> Bench<'a> {
     /// The verdict with simulated gains, what was asked to be predicted, and the last of it that was tried.
     fn predict(&self, args: &ProfileArgs, before: &Measured) -> Result<Predictions, Failure> {
         let mut verdict = before.verdict.clone();
-        report::localise(&mut verdict, self.messages);
+        timing_report::localise(&mut verdict, self.messages);
         if args.what_if.is_empty() && verdict.recommendations.is_empty() {
             if args.verify {
                 eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
@@ -298,7 +283,7 @@ impl<'a> Bench<'a> {
         // Now it is known whether loading works or waits.
         let knobs = Knobs { load_cpu_percent: alone.load_cpu_percent(), ..before.knobs };
         verdict = tandem_observe::verdict(&before.profile, &knobs, &before.profiled.pressure);
-        report::localise(&mut verdict, self.messages);
+        timing_report::localise(&mut verdict, self.messages);
         let spinner = self.bar("profile-simulating", 1);
         let mut recommended = Vec::new();
         for change in std::mem::take(&mut verdict.recommendations) {
@@ -345,18 +330,18 @@ impl<'a> Bench<'a> {
     ) -> Result<Prediction, Failure> {
         let changed = what_if.apply(args);
         let placement = resolve(&changed, &self.inventory, self.messages)?;
-        let after = settings(&changed, &placement, self.data.clips.len());
+        let after = self.settings(&changed, &placement)?;
         // Workers and queues change when something is done; these change what is done.
-        let same_work = after.batch_size == before.settings.batch_size
-            && after.cache == before.settings.cache
+        let same_work = after.data.batch_size == before.settings.data.batch_size
+            && after.pipeline.cache == before.settings.pipeline.cache
             && placement == before.lanes.placement;
         let (alone_before, alone_after) = if same_work {
             (alone.clone(), alone.clone())
         } else {
             let lanes = self.lanes(&changed, before)?;
             let (of_before, of_after) = self.alone_in_turn((&before.settings, &before.lanes), (&after, &lanes))?;
-            let same_steps =
-                after.batch_size == before.settings.batch_size && placement.model == before.lanes.placement.model;
+            let same_steps = after.data.batch_size == before.settings.data.batch_size
+                && placement.model == before.lanes.placement.model;
             if same_steps {
                 let of_after = of_after.with_steps_of(&of_before);
                 (of_before, of_after)
@@ -364,7 +349,7 @@ impl<'a> Bench<'a> {
                 (of_before, of_after)
             }
         };
-        let work = after.batch_size as f64 / before.settings.batch_size as f64;
+        let work = after.data.batch_size as f64 / before.settings.data.batch_size as f64;
         let (was, will_be) = (before.setup(&before.settings, 1.0), before.setup(&after, work));
         let now = before.profile.steps_per_s;
         // Twice the standard error of the mean: what another such measurement may well say.
@@ -384,13 +369,13 @@ impl<'a> Bench<'a> {
 
 /// The placement, without saying again what was said when the command began.
 fn resolve(args: &ProfileArgs, inventory: &Inventory, messages: &Messages) -> Result<Placement, Failure> {
-    tandem_device::resolve(&args.lanes.request(), &inventory.gpus, &inventory.cpu)
+    tandem_device::resolve(&LaneArgs::of(&args.requested).request(), &inventory.gpus, &inventory.cpu)
         .map_err(|error| lanes::failure(&error, inventory, messages))
 }
 
 /// One setup that was measured.
 struct Measured {
-    settings: TrainSettings,
+    settings: TrainConfig,
     lanes: Lanes,
     profiled: Profiled,
     profile: Profile,
@@ -401,15 +386,15 @@ struct Measured {
 
 impl Measured {
     /// These settings for a simulation, with batches of `work` times the size.
-    fn setup(&self, settings: &TrainSettings, work: f64) -> Simulation {
+    fn setup(&self, settings: &TrainConfig, work: f64) -> Simulation {
         Simulation {
-            workers: settings.workers,
+            workers: settings.pipeline.workers,
             cores: cores(),
-            buffer: settings.buffer,
-            depth: settings.depth.saturating_sub(1),
-            device_queue: settings.device_queue,
+            buffer: settings.pipeline.buffer_size,
+            depth: settings.pipeline.pipeline_depth.saturating_sub(1),
+            device_queue: settings.pipeline.prefetch_buffer_size,
             batch_bytes: (self.profiled.batch_bytes as f64 * work) as usize,
-            memory_limit: settings.memory_limit,
+            memory_limit: settings.memory.host_limit,
             ..Simulation::default()
         }
     }
@@ -421,12 +406,10 @@ impl Measured {
     fn side(&self, name: &str, verdict: Verdict, messages: &Messages) -> Side {
         let Measured { settings, profiled, .. } = self;
         let spans = profiled.trace.spans();
-        let cache = match settings.cache {
-            CachePlace::Ram => "ram",
-            CachePlace::Disk => "disk",
-            CachePlace::Off => "off",
-        };
-        let value = |flag: &str, value: &dyn std::fmt::Display| (flag.to_owned(), value.to_string());
+        let features =
+            ("--features-on".to_owned(), if self.knobs.features_on_data { "data" } else { "cpu" }.to_owned());
+        let shown = SETTINGS.iter().filter(|row| matches!(row.scope, Scope::Advise | Scope::Profile));
+        let shown = shown.filter_map(|row| Some((row.name(), row.value(settings)?.to_string())));
         let capacities: Vec<(String, usize)> =
             profiled.queues.iter().map(|queue| (queue.name.clone(), queue.capacity)).collect();
         let memory_facts = profiled.lanes.iter().map(|lane| {
@@ -437,18 +420,8 @@ impl Measured {
         let device = (messages.get("report-device"), self.lanes.placement.model.name.clone());
         Side {
             name: name.to_owned(),
-            settings: vec![
-                value("--model-size", &settings.size),
-                value("--batch-size", &settings.batch_size),
-                value("--num-workers", &settings.workers),
-                value("--buffer-size", &settings.buffer),
-                value("--prefetch-buffer-size", &settings.device_queue),
-                value("--pipeline-depth", &settings.depth),
-                value("--cache", &cache),
-                value("--features-on", &if self.knobs.features_on_data { "data" } else { "cpu" }),
-                value("--memory-limit", &self.knobs.memory_limit_mb),
-            ],
-            lanes: stretches(&spans, PICTURED),
+            settings: shown.chain([features]).collect(),
+            lanes: timeline(&spans, PICTURED),
             queues: queue_lines(&profiled.trace, &capacities),
             memory: memory_lines(profiled),
             losses: Vec::new(),
@@ -474,9 +447,9 @@ impl Measured {
             .collect();
         let alone = alone.map(|alone| {
             let figures = alone.mean_ms().into_iter().zip(alone.threads);
-            let stages = STAGES.iter().zip(figures);
+            let stages = Stage::TIMED.iter().zip(figures);
             stages
-                .map(|(stage, (ms, cores))| ((*stage).to_owned(), json!({"mean_ms": ms, "cores": cores})))
+                .map(|(stage, (ms, cores))| (stage.to_string(), json!({"mean_ms": ms, "cores": cores})))
                 .collect::<Map<_, _>>()
         });
         let predictions: Vec<Value> = (document.predictions.iter())
@@ -502,7 +475,7 @@ impl Measured {
 fn memory_lines(profiled: &Profiled) -> Vec<Line> {
     let megabytes = |bytes: u64| bytes as f64 / MIB as f64;
     let host = profiled.memory.iter().filter_map(|(at, bytes, _)| bytes.map(|bytes| (*at, megabytes(bytes))));
-    let mut lines = vec![Line { name: "host".to_owned(), limit: None, points: host.collect() }];
+    let mut lines = vec![Line { name: Place::Host.to_string(), limit: None, points: host.collect() }];
     for (n, lane) in profiled.lanes.iter().enumerate() {
         let used = |(at, _, lanes): &(f64, Option<u64>, Vec<u64>)| lanes.get(n).map(|&bytes| (*at, megabytes(bytes)));
         let points = profiled.memory.iter().filter_map(used).collect();

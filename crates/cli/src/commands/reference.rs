@@ -6,8 +6,8 @@ use std::fs;
 use clap::{Arg, Command, CommandFactory};
 
 use crate::args::{Args, ManArgs};
-use crate::commands::config::schema;
-use crate::config::{EARLIER, Earlier, keys};
+use crate::commands::config::{on_resume, schema};
+use crate::config::{EARLIER, Earlier, keys, switch_default};
 use crate::failure::{CODES, FAILED, Failure};
 use crate::messages::{Lang, Messages};
 use crate::texts;
@@ -110,19 +110,28 @@ fn describe(command: &Command, name: &str, messages: &Messages, page: &mut Strin
 
 fn settings(messages: &Messages) -> String {
     let mut page = format!("# {}\n\n{}\n", messages.get("reference-settings"), messages.get("reference-made"));
-    let titles =
-        ["reference-key", "reference-flag", "reference-default", "reference-meaning"].map(|id| messages.get(id));
+    let ids = ["reference-key", "reference-flag", "reference-default", "reference-meaning", "reference-on-resume"];
+    let titles = ids.map(|id| messages.get(id));
     let mut section = String::new();
-    for key in keys("train") {
-        if key.section != section {
-            section.clone_from(&key.section);
-            let _ = write!(page, "\n## `{section}`\n\n| {} |\n|---|---|---|---|\n", titles.join(" | "));
+    for setting in keys() {
+        if setting.section() != section {
+            section = setting.section();
+            let _ = write!(page, "\n## `{section}`\n\n| {} |\n|---|---|---|---|---|\n", titles.join(" | "));
         }
-        let flag = key.value.as_ref().map_or(key.flag.clone(), |value| format!("{} {value}", key.flag));
-        let default = key.default.map(|default| format!("`{default}`")).unwrap_or_default();
-        let choices = if key.choices.is_empty() { String::new() } else { format!(": `{}`", key.choices.join("`, `")) };
-        let help = messages.help(&key.help);
-        let _ = writeln!(page, "| `{}` | `{}` | {default} | {}{choices} |", key.name, cell(&flag), cell(&help));
+        let flag = match (setting.off(), setting.value_name) {
+            (Some((off, _)), _) => format!("{}`, `--{off}", setting.name()),
+            (None, "") => setting.name(),
+            (None, value) => format!("{} {value}", setting.name()),
+        };
+        let default = match setting.kind.is_switch() {
+            true => format!("`{}`", switch_default(setting)),
+            false => setting.default_text().map(|default| format!("`{default}`")).unwrap_or_default(),
+        };
+        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let words = if words.is_empty() { String::new() } else { format!(": `{}`", words.join("`, `")) };
+        let (help, resumed) = (messages.help(setting.help), messages.get(on_resume(setting)));
+        let (key, flag, help) = (setting.key(), cell(&flag), cell(&help));
+        let _ = writeln!(page, "| `{key}` | `{flag}` | {default} | {help}{words} | {resumed} |");
     }
     let _ = write!(page, "\n## {}\n\n", messages.get("reference-earlier"));
     let _ = write!(page, "| {} | {} |\n|---|---|\n", titles[0], messages.get("reference-became"));

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tandem_device::memory::MB as MIB;
+use tandem_flow::Place;
 use tandem_observe::{Document, Line, MemoryUse, QueueFill, Side, Snapshot};
 use tandem_train::{RecordError, RunRecord};
 
 use crate::args::ReportArgs;
-use crate::config;
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::messages::Messages;
 use crate::ui::output::{Output, print};
-use crate::ui::report;
+use crate::ui::timing_report;
 use crate::ui::training::duration;
 
 /// Points of a line: more cannot be seen.
@@ -41,17 +41,17 @@ pub(crate) fn run(args: &ReportArgs, messages: &Messages) -> Result<(), Failure>
         eprintln!("{note}");
     }
     if let Some(output) = html {
-        report::write_html(&document, output, messages)?;
+        timing_report::write_html(&document, output, messages)?;
     }
     print(&if args.json { format!("{}\n", json!(document)) } else { text(&document, messages) })
 }
 
 fn refused(error: &RecordError, messages: &Messages) -> Failure {
-    let failure = Failure::usage(error.to_string());
+    let failure = Failure::of(USAGE, error);
     match error {
         RecordError::NotARun(_) => failure.hint(messages.get("report-hint-run")),
         RecordError::OtherVersion { .. } => failure.hint(messages.get("report-hint-version")),
-        RecordError::NoLooks(_) => failure.hint(messages.get("report-hint-early")),
+        RecordError::NoSnapshots(_) => failure.hint(messages.get("report-hint-early")),
         RecordError::Damaged(..) => failure,
     }
 }
@@ -59,45 +59,45 @@ fn refused(error: &RecordError, messages: &Messages) -> Failure {
 fn text(document: &Document, messages: &Messages) -> String {
     match &document.sides[..] {
         [a, b] => {
-            let changed = report::differences(a, b);
+            let changed = timing_report::differences(a, b);
             let changed = if changed.is_empty() { messages.get("compare-same") + "\n" } else { changed };
             let limits = [a, b].map(|side| {
-                let limit = report::limit(&side.verdict, side.profile.starved, side.headroom.unwrap_or(0.0), messages);
+                let limit =
+                    timing_report::limit(&side.verdict, side.profile.starved, side.headroom.unwrap_or(0.0), messages);
                 format!("{}: {limit}\n", side.name)
             });
             let title = messages.get("compare-settings");
-            format!("{}\n{title}\n{changed}\n{}", report::comparison(a, b, messages), limits.concat())
+            format!("{}\n{title}\n{changed}\n{}", timing_report::comparison(a, b, messages), limits.concat())
         }
-        sides => sides.iter().map(|side| report::side(side, messages)).collect(),
+        sides => sides.iter().map(|side| timing_report::side(side, messages)).collect(),
     }
 }
 
 fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
     let last = record.last();
     let mut verdict = last.verdict.clone();
-    report::localise(&mut verdict, messages);
-    let of_choice = |choice: &tandem_train::Choice| (choice.name.clone(), config::as_typed(&choice.got));
+    timing_report::localise(&mut verdict, messages);
     Side {
         name: path.display().to_string(),
-        settings: record.choices.iter().map(of_choice).collect(),
+        settings: record.settings.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
         profile: last.profile.clone(),
         verdict,
         knobs: None,
         headroom: Some(last.headroom),
-        lanes: record.lanes.clone(),
+        lanes: record.timeline.clone(),
         step_ms: record.step_ms(),
         queues: lines(
-            &record.looks,
-            |look| &look.queues,
+            &record.snapshots,
+            |snapshot| &snapshot.queues,
             |queue: &QueueFill| (queue.name.clone(), queue.items as f64, Some(queue.capacity as f64)),
         ),
         memory: lines(
-            &record.looks,
-            |look| &look.memory,
+            &record.snapshots,
+            |snapshot| &snapshot.memory,
             |memory: &MemoryUse| {
                 let megabytes = |bytes: u64| bytes as f64 / MIB as f64;
                 // All memory of the machine would make every line flat.
-                let limit = memory.limit_bytes.filter(|_| memory.name != "host").map(megabytes);
+                let limit = memory.limit_bytes.filter(|_| *memory.name != Place::Host).map(megabytes);
                 (memory.name.clone(), megabytes(memory.used_bytes), limit)
             },
         ),
@@ -107,17 +107,17 @@ fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
     }
 }
 
-/// A line for each of several things that every look tells about.
+/// A line for each of several things that every snapshot has.
 fn lines<T>(
-    looks: &[Snapshot],
+    snapshots: &[Snapshot],
     all: impl Fn(&Snapshot) -> &Vec<T>,
     point: impl Fn(&T) -> (String, f64, Option<f64>),
 ) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    for look in thinned(looks) {
-        for one in all(look) {
+    for snapshot in thinned(snapshots) {
+        for one in all(snapshot) {
             let (name, value, limit) = point(one);
-            let at = (look.total_s, value);
+            let at = (snapshot.total_s, value);
             match lines.iter_mut().find(|line| line.name == name) {
                 Some(line) => line.points.push(at),
                 None => lines.push(Line { name, limit, points: vec![at] }),
@@ -156,35 +156,36 @@ fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
         },
         (None, false) => messages.get("report-cut-off"),
     };
-    // A look is taken every now and then; the report of a run that is over knows how it ended.
+    // A snapshot is taken every now and then; the report of a run that is over knows how it ended.
     let over = record.report.as_ref().filter(|_| !record.running);
     let number = |key: &str, else_: f64| over.and_then(|report| report[key].as_f64()).unwrap_or(else_);
-    let step = number("step", last.step as f64) as u64;
+    let step = number("step", last.progress.step as f64) as u64;
     let is_finished = over.is_some_and(|report| report["ending"] == "finished");
-    let steps = format!("{step} / {}", if is_finished { step } else { last.steps.max(step) });
+    let steps = format!("{step} / {}", if is_finished { step } else { last.progress.steps.max(step) });
     let devices = format!("{} → {}", last.data_device, last.model_device);
     let hours = messages
         .with("report-hours", &[("hours", &format!("{:.2}", number("audio_seconds", last.total_audio_s) / 3600.0))]);
     let mut facts = vec![
         ("report-state", ending),
         ("report-steps", steps),
-        ("report-loss", format!("{:.4}", number("loss", last.loss))),
+        ("report-loss", format!("{:.4}", number("loss", last.progress.loss))),
         ("report-time", duration(number("total_seconds", last.total_s))),
         ("report-audio", hours),
         ("report-devices", devices),
         ("report-version", record.version.clone()),
     ];
-    if step != last.step {
-        facts.push(("report-looked", last.step.to_string()));
+    if step != last.progress.step {
+        facts.push(("report-snapshot", last.progress.step.to_string()));
     }
     if let Some(error) = record.report.as_ref().and_then(|report| report["error"].as_str()) {
         facts.push(("report-error", messages.text(error.to_owned())));
     }
     let named = facts.into_iter().map(|(id, value)| (messages.get(id), value));
-    let replaced = record.choices.iter().filter_map(|choice| {
-        let asked = choice.asked.as_ref().filter(|asked| **asked != choice.got)?;
-        let values: &[(&str, &dyn std::fmt::Display)] = &[("asked", asked), ("got", &choice.got), ("why", &choice.why)];
-        Some((choice.name.clone(), messages.with("report-replaced", values)))
+    let replaced = record.settings.iter().filter(|one| one.is_fallback()).filter_map(|one| {
+        let requested = one.requested.as_ref()?;
+        let values: &[(&str, &dyn std::fmt::Display)] =
+            &[("requested", requested), ("value", &one.value), ("source", &one.source)];
+        Some((one.name.clone(), messages.with("report-replaced", values)))
     });
     named.chain(replaced).collect()
 }

@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use tandem_flow::{Clock, ErrorKind, Trace};
-use tandem_observe::{Outcome, Run, STAGES, Simulation, simulate, strip, union, write_chrome_trace};
+use tandem_flow::{Clock, ErrorKind, Stage, Trace};
+use tandem_observe::{Outcome, Run, Simulation, WORKS_IN, simulate, strip, union, write_chrome_trace};
 
 use crate::args::{ClockKind, SimulateArgs};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
@@ -12,13 +12,14 @@ use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::{
     output::{Output, print},
-    progress, report,
+    progress,
     table::Table,
+    timing_report,
 };
 
 /// A megabyte, as it is written on the package.
 const MB: usize = 1_000_000;
-/// Columns of the lanes' picture: fits a terminal of 80 with its labels.
+/// Columns of the lanes' strips: fits a terminal of 80 with its labels.
 const STRIP: usize = 60;
 /// Steps shown in it.
 const STRIP_STEPS: u64 = 6;
@@ -59,8 +60,8 @@ fn settings(args: &SimulateArgs, messages: &Messages) -> Result<Simulation, Fail
     }
     let costs = [args.load, args.preprocess, args.transfer, args.train];
     for (fault, at) in args.fault.iter().map(|fault| (fault, fault.at)) {
-        if !STAGES.contains(&fault.stage.as_str()) {
-            let stages = STAGES.join(", ");
+        if !Stage::TIMED.iter().any(|stage| stage.name() == fault.stage) {
+            let stages = Stage::TIMED.map(Stage::name).join(", ");
             return Err(Failure::usage(format!("unknown stage `{}` in --fault", fault.stage))
                 .hint(format!("the stages are {stages}")));
         }
@@ -120,7 +121,7 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
     for stage in &outcome.stages {
         let ms = |value: f64| format!("{value:.1} ms");
         table.row([
-            report::stage_name(&stage.name, messages),
+            timing_report::stage_name(&stage.name, messages),
             ms(stage.mean_ms),
             format!("± {}", ms(stage.std_ms)),
             ms(stage.p95_ms),
@@ -132,14 +133,10 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
     line(messages.get("sim-lanes"));
     let spans = trace.spans();
     let window = strip_window(&spans);
-    for (name, stages, share) in [
-        ("host", &STAGES[0..1], outcome.host_busy),
-        ("data", &STAGES[1..2], outcome.data_busy),
-        ("link", &STAGES[2..3], outcome.link_busy),
-        ("model", &STAGES[3..4], outcome.model_busy),
-    ] {
-        let picture = strip(&union(&spans, stages), window, STRIP);
-        line(format!("  {name:5} {:>7}  {picture}", percent(share)));
+    let shares = [outcome.host_busy, outcome.data_busy, outcome.link_busy, outcome.model_busy];
+    for ((name, stage), share) in WORKS_IN.into_iter().zip(Stage::TIMED).zip(shares) {
+        let blocks = strip(&union(&spans, &[stage]), window, STRIP);
+        line(format!("  {name:5} {:>7}  {blocks}", percent(share)));
     }
     line(format!("  {}", messages.with("sim-strip", &[("steps", &STRIP_STEPS.min(outcome.steps))])));
     line(format!("  {}", messages.with("sim-starved", &[("share", &format!("{:.1}", 100.0 * outcome.starved))])));
@@ -187,7 +184,7 @@ fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: boo
 
 /// The last few steps, whole.
 fn strip_window(spans: &[tandem_flow::Span]) -> (Duration, Duration) {
-    let mut steps: Vec<_> = spans.iter().filter(|span| &*span.stage == STAGES[3]).collect();
+    let mut steps: Vec<_> = spans.iter().filter(|span| span.is(Stage::Train)).collect();
     // Not the very last ones: by then everything is prepared and only the model works.
     let end = (steps.len() * 3 / 4).max(STRIP_STEPS as usize).min(steps.len());
     steps.truncate(end);

@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tandem_model::{Device, HostReference, SpeakSettings};
+use tandem_model::{Device, HostReference};
 use tandem_observe::spectrogram_png;
-use tandem_text::Tokenizer;
-use tandem_train::{Checkpoints, RunFolder, Said, Speech, SpeechError, State, checkpoint};
+use tandem_synth::{Solver, Speech, SynthesisError, SynthesisSettings, Synthesizer};
+use tandem_text::Language;
+use tandem_train::{Checkpoints, RunFolder, State, checkpoint};
 
-use crate::args::{SynthArgs, TextLanguage};
-use crate::failure::{FAILED, Failure};
+use crate::args::SynthArgs;
+use crate::commands::corpus;
+use crate::failure::{FAILED, Failure, USAGE};
 use crate::messages::Messages;
 use crate::ui::output::{Output, print};
 
@@ -21,26 +23,27 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
     // Paths that cannot be written are found before the work.
     let mut output = Output::create_for(&args.output, messages)?;
     let picture = args.picture.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let (speech, state, folder) = open(&args.checkpoint, messages)?;
-    let ids = encode(&state, &args.text, args.language)?;
-    let reference = find_speaker(&speech, &folder, args.speaker.as_deref(), messages)?;
-    let settings = SpeakSettings {
+    let (synthesizer, state, folder) = open(&args.checkpoint, messages)?;
+    let ids = encode(&state, &args.text, args.language.as_ref(), messages)?;
+    let reference = find_speaker(&synthesizer, &folder, args.speaker.as_deref(), messages)?;
+    let settings = SynthesisSettings {
         steps: args.steps as usize,
+        solver: Solver::Euler,
         temperature: args.temperature as f32,
         speed: args.speed as f32,
         seed: args.seed,
     };
-    let said = speech.say(&ids, reference.as_ref(), settings).map_err(|error| usage(&error))?;
+    let speech = synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| usage(&error))?;
     let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
-    tandem_audio::write_wav(&said.samples, said.rate, &mut output.writer()).map_err(failed)?;
+    tandem_audio::write_wav(&speech.samples, speech.sample_rate, &mut output.writer()).map_err(failed)?;
     let path = output.finish().map_err(failed)?;
     if let Some(mut picture) = picture {
-        std::io::Write::write_all(&mut picture.writer(), &draw(&said)).map_err(failed)?;
+        std::io::Write::write_all(&mut picture.writer(), &draw(&speech)).map_err(failed)?;
         picture.finish().map_err(failed)?;
     }
-    let seconds = said.samples.len() as f64 / f64::from(said.rate);
+    let seconds = speech.seconds();
     if args.json {
-        let object = json!({"path": path, "seconds": seconds, "frames": said.frames, "durations": said.durations,
+        let object = json!({"path": path, "seconds": seconds, "frames": speech.frames, "durations": speech.durations,
             "step": state.step, "checkpoint": folder});
         return print(&format!("{object}\n"));
     }
@@ -50,8 +53,8 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 }
 
 /// The voice of a run or a checkpoint, and the checkpoint's folder.
-pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Speech, State, PathBuf), Failure> {
-    let folder = checkpoint::find(path).map_err(|error| Failure::usage(error.to_string()))?;
+pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Synthesizer, State, PathBuf), Failure> {
+    let folder = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
     let beside = folder.parent().map(|folder| Checkpoints::new(folder.to_owned()).steps()).unwrap_or_default();
     if let Some(&last) = beside.last()
         && folder != path
@@ -61,17 +64,25 @@ pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Speech, State, P
         let best = best.trim_start_matches('0');
         eprintln!("{}", messages.with("synth-best", &[("best", &best), ("last", &last)]));
     }
-    let (speech, state) = Speech::open(&folder, &Device::flex()).map_err(|error| usage(&error))?;
-    Ok((speech, state, folder))
+    let (synthesizer, state) =
+        checkpoint::open_voice(&folder, &Device::flex()).map_err(|error| Failure::of(USAGE, &error))?;
+    Ok((synthesizer, state, folder))
 }
 
-pub(crate) fn usage(error: &SpeechError) -> Failure {
-    Failure::usage(error.to_string())
+pub(crate) fn usage(error: &SynthesisError) -> Failure {
+    Failure::of(USAGE, error)
 }
 
-pub(crate) fn encode(state: &State, text: &str, language: Option<TextLanguage>) -> Result<Vec<i32>, Failure> {
-    let tokenizer = Tokenizer::from_json(&state.vocabulary).map_err(|error| Failure::new(FAILED, error.to_string()))?;
-    Speech::encode(&tokenizer, text, language.map(TextLanguage::language)).map_err(|error| usage(&error))
+pub(crate) fn encode(
+    state: &State,
+    text: &str,
+    language: Option<&Language>,
+    messages: &Messages,
+) -> Result<Vec<i32>, Failure> {
+    Synthesizer::encode(&state.frontend, text, language).map_err(|error| match &error {
+        SynthesisError::Frontend(error) => corpus::frontend_failure(error, messages),
+        _ => usage(&error),
+    })
 }
 
 /// The run that a checkpoint belongs to.
@@ -82,20 +93,20 @@ pub(crate) fn run_of(checkpoint: &Path) -> RunFolder {
 
 /// A file is listened to; anything else is the name of a speaker.
 fn find_speaker(
-    speech: &Speech,
+    synthesizer: &Synthesizer,
     checkpoint: &Path,
     asked: Option<&str>,
     messages: &Messages,
 ) -> Result<Option<HostReference>, Failure> {
     match asked {
-        Some(_) if !speech.has_speakers() => Err(usage(&SpeechError::OneVoice)),
-        None if !speech.has_speakers() => Ok(None),
+        Some(_) if !synthesizer.has_speakers() => Err(usage(&SynthesisError::OneSpeaker)),
+        None if !synthesizer.has_speakers() => Ok(None),
         Some(file) if Path::new(file).exists() || looks_like_a_file(file) => {
-            speech.reference(Path::new(file)).map(Some).map_err(|error| usage(&error))
+            synthesizer.reference(Path::new(file)).map(Some).map_err(|error| usage(&error))
         }
         name => {
             let voices = run_of(checkpoint).voices_path();
-            let (found, reference) = speech.named(&voices, name).map_err(|error| usage(&error))?;
+            let (found, reference) = synthesizer.named(&voices, name).map_err(|error| usage(&error))?;
             if name.is_none() {
                 eprintln!("{}", messages.with("synth-first-speaker", &[("name", &found)]));
             }
@@ -110,8 +121,8 @@ fn looks_like_a_file(name: &str) -> bool {
 }
 
 /// The spectrogram, with lines between the characters.
-pub(crate) fn draw(said: &Said) -> Vec<u8> {
-    spectrogram_png(&said.mel, said.frames, &starts(&said.durations), 4)
+pub(crate) fn draw(speech: &Speech) -> Vec<u8> {
+    spectrogram_png(&speech.mel, speech.frames, &starts(&speech.durations), 4)
 }
 
 /// The frames at which characters start.

@@ -8,20 +8,21 @@ use tandem_device::memory::Lane;
 use tandem_device::{Inventory, Lanes};
 use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_observe::write_chrome_trace;
-use tandem_text::Language;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
-    Choice, Data, Ending, Injection, LaneFault, Report, RunFolder, Start, TrainError, TrainSettings, Trainer,
+    Data, Ending, Injection, LaneFault, Report, Requested, ResolvedSetting, RunFolder, Start, TrainConfig, TrainError,
+    Trainer, corpus_settings, resolve,
 };
 
-use crate::args::{TrainArgs, Trouble};
+use crate::args::{LaneArgs, TrainArgs, Trouble};
 use crate::commands::corpus;
-use crate::failure::{FAILED, Failure};
+use crate::config;
+use crate::failure::{FAILED, Failure, USAGE};
 use crate::interrupt::{self, Interrupt};
 use crate::lanes;
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
-use crate::settings::{Chooser, choose, cores, half_precision, limit_memory, limits_are_asked_for};
+use crate::settings;
 use crate::ui::output::{Output, print};
 use crate::ui::training::{Screen, final_report, ladder};
 
@@ -29,70 +30,61 @@ use crate::ui::training::{Screen, final_report, ladder};
 const TRACE_SPANS: usize = 200_000;
 
 pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> {
-    let inventory = lanes::inventory(&args.lanes);
-    let placement = lanes::place(&args.lanes, &inventory, messages)?;
+    let requested: &Requested = &args.requested;
+    let (json, from_scratch) = (requested.is_on("json"), requested.is_on("reset-training"));
+    let lane_args = LaneArgs::of(requested);
+    let inventory = lanes::inventory(&lane_args);
+    let placement = lanes::place(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
-    let mut read = corpus::settings(&args.read)?;
-    let run = RunFolder::new(args.checkpoint_dir.clone().unwrap_or_else(|| default_run(&args.train_data)));
+    let train_data = requested.path("train-data").unwrap_or(Path::new("")).to_owned();
+    let run = RunFolder::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
     // Nothing is written before everything that was given has been found good.
-    let start = if args.reset_training { None } else { find_start(&run, args.resume.as_deref(), messages)? };
-    let was_isolated = start.as_ref().is_some_and(|start| start.checkpoint.state.settings.isolated);
-    limits_are_asked_for(args, args.enable_memory_isolation || was_isolated, messages)?;
-    let mut validation = args.val_data.clone();
-    if let Some(state) = start.as_ref().map(|start| &start.checkpoint.state) {
-        // What is not given is that of the run.
-        read.max_frames = read.max_frames.or(state.settings.max_frames);
-        read.max_tokens = read.max_tokens.or(state.settings.max_tokens);
-        read.language = read.language.or(state.data.language.as_deref().and_then(Language::from_code));
-        validation = validation.or(state.data.validation_folder.as_ref().map(PathBuf::from));
-    }
-    let data = open_data(&args.train_data, validation.as_deref(), read.clone(), &interrupt, messages)?;
-    if !args.json && !args.print_config {
+    let start = if from_scratch { None } else { find_start(&run, requested.word("resume"), messages)? };
+    let state = start.as_ref().map(|start| &start.checkpoint.state);
+    let saved = state.map(|state| &state.settings);
+    let path = start.as_ref().map(|start| start.path.as_path());
+    let wrong = |error| settings::failure(error, path, messages);
+    let read = corpus_settings(requested, state).map_err(|error| settings::corpus_failure(error, path, messages))?;
+    // What is not given is that of the run.
+    let of_run = state.and_then(|state| state.data.validation_folder.as_ref());
+    let validation = requested.path("val-data").map(Path::to_owned).or(of_run.map(PathBuf::from));
+    let data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
+    if !json && !args.print_config {
         print(&corpus::describe(&data.corpus, messages))?;
     }
     if run.has_run() && run.lock().is_ok_and(|lock| lock.is_none()) {
         return Err(Failure::usage(messages.with("train-locked", &[("path", &run.path().display())])));
     }
-    let trace = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let trace = requested.path("trace").map(|path| Output::create_for(path, messages)).transpose()?;
     let mut listeners = Listeners::default();
-    if let Some(address) = args.metrics {
+    if let Some(address) = requested.word("metrics").and_then(|address| address.parse().ok()) {
         listeners.metrics = Some(listeners::serve(address, messages)?);
     }
-    let screen = Screen::new(args.json, messages);
+    let screen = Screen::new(json, messages);
     screen.configuring(&placement).map_err(|error| closed(&error))?;
-    let mut lanes = lanes::open(&inventory, placement, args.lanes.allow_fallback, messages)?;
+    let mut lanes = lanes::open(&inventory, placement, lane_args.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
-    let saved = start.as_ref().map(|start| &start.checkpoint.state.settings);
-    let was_half = saved.is_some_and(|saved| saved.mixed_precision);
-    let half = half_precision(args.mixed_precision || was_half, args.lanes.allow_fallback, &mut lanes, messages)?;
-    let mut chooser = Chooser { choices: Vec::new(), resumed: start.is_some() };
-    let mut settings = choose(args, &data, &read, saved, &lanes.placement, &mut chooser);
-    settings.mixed_precision = half;
-    if settings.workers > cores() {
+    let facts = settings::facts(data.clips.len(), &lanes, requested, saved);
+    let (config, resolved) = resolve(requested, saved, &facts).map_err(wrong)?;
+    settings::tell_fallbacks(&resolved, &facts, &mut lanes, messages);
+    if config.pipeline.workers > facts.cores {
         // SPEC F8.
-        let values: &[(&str, &dyn std::fmt::Display)] = &[("workers", &settings.workers), ("cores", &cores())];
+        let values: &[(&str, &dyn std::fmt::Display)] =
+            &[("workers", &config.pipeline.workers), ("cores", &facts.cores)];
         eprintln!("{}", messages.with("train-many-workers", values));
     }
-    let asked = (args.mixed_precision || was_half).then_some(true);
-    chooser.note("--mixed-precision", asked, half, "FALLBACK: no 16-bit floats");
-    limit_memory(args, saved, &lanes.placement, &mut settings, &mut chooser, messages)?;
-    let mut choices = chooser.choices;
-    for choice in choices.iter_mut().filter(|choice| choice.why == "flag") {
-        // It may have come from a file.
-        choice.why = args.given.origin(&choice.name).unwrap_or("flag").to_owned();
-    }
     if args.print_config {
-        return print(&args.given.print(&choices, messages));
+        return print(&config::print(requested, &resolved, messages));
     }
-    if let Some(folder) = &args.tensorboard_log_dir {
+    if let Some(folder) = requested.path("tensorboard-log-dir") {
         let step = start.as_ref().map(|start| start.checkpoint.state.step);
-        let board = Board::open(folder, step, &choices).map_err(|error| cannot_write(folder, &error, messages))?;
+        let board = Board::open(folder, step, &resolved).map_err(|error| cannot_write(folder, &error, messages))?;
         listeners.board = Some(board);
     }
     // Everything that was given is good: now a folder may be made, or moved out of the way.
-    if args.reset_training && run.has_run() {
-        let aside = run.set_aside().map_err(|error| cannot_write(run.path(), &error, messages))?;
+    if from_scratch && run.has_run() {
+        let aside = run.archive().map_err(|error| cannot_write(run.path(), &error, messages))?;
         eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
     }
     run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
@@ -107,28 +99,30 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
             }
         }
     }
-    let replaced = replaced(&choices, messages);
-    let (dashboard, folder) = (args.tui, run.path().to_owned());
+    let replaced = replaced(&resolved, messages);
+    let (dashboard, folder) = (requested.is_on("tui"), run.path().to_owned());
     let session =
-        Session { data, settings, choices, run, start, lanes, injection, lane_fault, trace, listeners, dashboard };
+        Session { data, config, resolved, run, start, lanes, injection, lane_fault, trace, listeners, dashboard };
     let report = session.train(screen, &interrupt, messages)?;
-    if args.json {
+    if json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
-        print(&(final_report(&report, messages) + &replaced + &next_step(args, &report, &folder, messages)))?;
+        print(&(final_report(&report, messages) + &replaced + &next_step(requested, &report, &folder, messages)))?;
     }
     Ok(())
 }
 
 /// What a user does after a run that is over.
-fn next_step(args: &TrainArgs, report: &Report, run: &Path, messages: &Messages) -> String {
+fn next_step(requested: &Requested, report: &Report, run: &Path, messages: &Messages) -> String {
     if !matches!(report.ending, Ending::Finished | Ending::Stale) {
         return String::new();
     }
     let mut text = String::new();
     if report.steps == 0 {
         text += &format!("{}\n", messages.with("train-nothing-to-do", &[("step", &report.step)]));
-    } else if let Some(most) = args.max_steps.filter(|most| report.ending == Ending::Finished && report.step < *most) {
+    } else if let Some(most) =
+        requested.number("max-steps").filter(|most| report.ending == Ending::Finished && report.step < *most)
+    {
         text += &format!("{}\n", messages.with("train-epochs-done", &[("step", &report.step), ("most", &most)]));
     }
     // By itself and as it is typed: to be copied.
@@ -142,17 +136,15 @@ pub(crate) fn quoted(path: &Path) -> String {
     if text.contains(char::is_whitespace) { format!("'{text}'") } else { text }
 }
 
-/// What was asked for and could not be had (SPEC R9).
-fn replaced(choices: &[Choice], messages: &Messages) -> String {
-    let differs = |choice: &&Choice| choice.asked.as_ref().is_some_and(|asked| *asked != choice.got);
-    (choices.iter().filter(differs))
-        .map(|choice| {
-            let asked = choice.asked.as_deref().unwrap_or_default();
-            let values: &[(&str, &dyn std::fmt::Display)] =
-                &[("asked", &asked), ("got", &choice.got), ("why", &choice.why)];
-            format!("{}: {}\n", choice.name, messages.with("report-replaced", values))
-        })
-        .collect()
+/// What was requested and could not be had (SPEC R9).
+fn replaced(resolved: &[ResolvedSetting], messages: &Messages) -> String {
+    let replaced = resolved.iter().filter(|one| one.is_fallback()).filter_map(|one| {
+        let requested = one.requested.as_deref()?;
+        let values: &[(&str, &dyn std::fmt::Display)] =
+            &[("asked", &requested), ("got", &one.value), ("why", &one.source)];
+        Some(format!("{}: {}\n", one.name, messages.with("report-replaced", values)))
+    });
+    replaced.collect()
 }
 
 /// `runs/NAME`.
@@ -205,9 +197,10 @@ fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Res
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps();
     let usage = |error: CheckpointError| {
-        let failure = Failure::usage(error.to_string());
+        let failure = Failure::of(USAGE, &error);
         match error {
             CheckpointError::Damaged(..) => failure.hint(messages.get("train-hint-last-good")),
+            CheckpointError::Version(..) => failure.hint(messages.get("train-hint-version")),
             _ => failure,
         }
     };
@@ -241,8 +234,8 @@ fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Res
 /// A run that is about to begin.
 pub(crate) struct Session {
     pub(crate) data: Data,
-    pub(crate) settings: TrainSettings,
-    pub(crate) choices: Vec<Choice>,
+    pub(crate) config: TrainConfig,
+    pub(crate) resolved: Vec<ResolvedSetting>,
     pub(crate) run: RunFolder,
     pub(crate) start: Option<Start>,
     pub(crate) lanes: Lanes,
@@ -273,15 +266,15 @@ impl Session {
         let json = screen.json;
         let resumed = self.start.as_ref().map(|start| (start.checkpoint.state.step, start.checkpoint.state.next));
         let folder = self.run.path().display().to_string();
-        let settings = self.settings.clone();
+        let settings = self.config.clone();
         let identity = self.data.identity();
         let placement = self.lanes.placement.clone();
-        let mut trainer = Trainer::new(self.data, self.settings, self.run.clone(), self.lanes, self.start)
+        let mut trainer = Trainer::new(self.data, self.config, self.run.clone(), self.lanes, self.start)
             .map_err(|error| failure(&error, messages))?;
         trainer.inject(self.injection, self.lane_fault);
         let facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
         self.run
-            .add_to_manifest(&self.choices, facts)
+            .add_to_manifest(&self.resolved, facts)
             .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;
         let resumed = resumed.map(|(step, next)| (step, next.epoch, next.batch));
         screen.start(&folder, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
@@ -313,7 +306,7 @@ impl Session {
             screen.warn(&messages.with("sim-trace-written", &[("path", &path.display())]));
         }
         let report = report.map_err(|error| {
-            let failure = memory_hints(&error, settings.isolated, failure(&error, messages), messages);
+            let failure = memory_hints(&error, settings.memory.isolated, failure(&error, messages), messages);
             let steps = self.run.checkpoints().steps();
             match steps.last() {
                 Some(step) if matches!(error, TrainError::Memory(..)) => {
@@ -338,15 +331,15 @@ impl Session {
 
 pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
     match error {
-        TrainError::Checkpoint(CheckpointError::Foreign(..)) => {
-            Failure::usage(error.to_string()).hint(messages.get("train-hint-foreign"))
+        TrainError::Checkpoint(CheckpointError::Mismatch(..)) => {
+            Failure::of(USAGE, error).hint(messages.get("train-hint-foreign"))
         }
-        TrainError::Data(_) | TrainError::Locked(_) => Failure::usage(error.to_string()),
+        TrainError::Data(_) | TrainError::Locked(_) => Failure::of(USAGE, error),
         TrainError::Stage(stage) if matches!(stage.kind, ErrorKind::Stalled(_)) => {
-            Failure::new(FAILED, error.to_string()).hint(messages.get("lanes-hint-stall"))
+            Failure::of(FAILED, error).hint(messages.get("lanes-hint-stall"))
         }
-        TrainError::NotFinite(..) => Failure::new(FAILED, error.to_string()).hint(messages.get("train-hint-nan")),
-        _ => Failure::new(FAILED, error.to_string()),
+        TrainError::NotFinite(..) => Failure::of(FAILED, error).hint(messages.get("train-hint-nan")),
+        _ => Failure::of(FAILED, error),
     }
 }
 

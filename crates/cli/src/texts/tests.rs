@@ -5,11 +5,13 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use tandem_flow::{Place, Stage};
+
 use super::{TEXTS, pairs};
 
 const CATALOGUE: &str = include_str!("../../messages/en.ftl");
 
-const LIBRARIES: [&str; 8] = ["flow", "audio", "text", "data", "device", "model", "observe", "train"];
+const LIBRARIES: [&str; 9] = ["flow", "audio", "text", "data", "device", "model", "observe", "synth", "train"];
 
 /// Types whose `Display` is an error, by a part of the name; errors insert a lane and a cursor.
 const ERRORS: [&str; 6] = ["Error", "Fault", "Exceeded", "Limit", "Lane", "Cursor"];
@@ -28,9 +30,9 @@ const PIECES: [(&str, &str); 17] = [
     (", sample `{}`", "a part of a line, which is there as a whole"),
     (", file `{}`", "a part of a line, which is there as a whole"),
     (", line {}", "a part of a line, which is there as a whole"),
-    ("the voice does not know these characters:", "the characters follow in the same line"),
+    ("the voice was never trained on these symbols:", "the characters follow in the same line"),
     ("{} s of silence {} the speech", "there with `before` and with `after`"),
-    ("no clip is left to {} on: all have more characters than frames", "there with `train` and with `validate`"),
+    ("no clip is left to {} on: all have more tokens than frames", "there with `train` and with `validate`"),
     ("the data lane {} (on purpose)", "there with each fault"),
     ("--batch-size x --grad-accum", "flags"),
     ("a refused item stays", "said to programmers"),
@@ -53,9 +55,9 @@ const BY_HAND: [&str; 26] = [
     "the drivers of Intel devices count this per process only (fdinfo)", "the same device", "at most one PCIe switch",
     "several PCIe switches, without the host bridge", "the PCIe host bridge (the CPU)",
     "several host bridges of one NUMA node", "the connection between NUMA nodes (between CPU sockets)",
-    "{}: {} here, {} there", "model lane: {}", "no clip is left to train on: all have more characters than frames",
-    "no clip is left to validate on: all have more characters than frames", "speakers", "none",
-    "of an unknown version", "the voice does not know these characters: {}", "the data lane failed (on purpose)",
+    "{}: {} here, {} there", "model lane: {}", "no clip is left to train on: all have more tokens than frames",
+    "no clip is left to validate on: all have more tokens than frames", "speakers", "none",
+    "of an unknown version", "the voice was never trained on these symbols: {}", "the data lane failed (on purpose)",
     "the data lane is out of memory (on purpose)", "the data lane hung (on purpose)",
 ];
 
@@ -63,14 +65,15 @@ const BY_HAND: [&str; 26] = [
 const ELSEWHERE: [&str; 4] = ["doctor-too-many", "lanes-refused", "lanes-too-much", "train-no-mixed-precision"];
 
 /// What no user of the program can get, and why.
-const NOT_FOR_USERS: [(&str, &str); 7] = [
+const NOT_FOR_USERS: [(&str, &str); 8] = [
+    ("no solver `{}`: euler or midpoint", "no command takes the name of a solver"),
     ("the plan has no batch for this epoch", "the program's plans have one"),
     ("phonemes need the program `espeak-ng`, which does not start: {}", "no command makes phonemes"),
     ("`espeak-ng` failed: {}", "no command makes phonemes"),
     ("the index is damaged", "the clips are measured anew"),
     ("the index was made with other settings", "the clips are measured anew"),
     ("no model size `{}`", "the flag lists the sizes instead"),
-    ("a model of many voices needs reference audio", "the program asks for --speaker before"),
+    ("a model of many speakers needs reference audio", "the program asks for --speaker before"),
 ];
 
 /// Rust without comments and tests: the code with its literals blanked, and the literals with their places.
@@ -292,4 +295,31 @@ fn troubleshooting_covers_every_error() {
     let absent: Vec<&str> =
         wanted.filter(|text| longest_piece(text).is_some_and(|piece| !guide.contains(&piece))).collect();
     assert_eq!(absent, Vec::<&str>::new(), "not in docs/guide/troubleshooting.md");
+}
+
+/// `tandem_flow::Stage`, `Place` and `Lane` are where these names are written.
+#[test]
+fn no_stage_place_or_lane_is_named_by_a_literal() {
+    let names = Stage::ALL.map(Stage::name).into_iter().chain(Place::ALL.map(Place::name));
+    let names: BTreeSet<&str> = names.collect();
+    // Where such a name is wanted; elsewhere `train` is a command and `data` a variable of a text.
+    let wanted = ["stage(", "prefetch(", "recent(", "workers(", "depth(", "Budget::new(", "=="];
+    // What means nothing else.
+    let unmistakable = [Stage::Preprocess, Stage::Transfer].map(Stage::name);
+    let mut found = Vec::new();
+    for name in LIBRARIES.iter().chain(&["cli"]) {
+        for source in sources(&root().join("crates").join(name).join("src")) {
+            for (at, literal) in source.literals.iter().filter(|(_, literal)| names.contains(literal.as_str())) {
+                let before = source.code[..*at].trim_end();
+                let is_definition = before.ends_with("=>") && source.code.contains("pub enum Stage");
+                let names_one =
+                    unmistakable.contains(&literal.as_str()) || wanted.iter().any(|end| before.ends_with(end));
+                if names_one && !is_definition {
+                    found
+                        .push(format!("{name}: {} {literal:?}", before.lines().next_back().unwrap_or_default().trim()));
+                }
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! A run on one screen, for `tandem train --tui`: drawn from the last look at it, in whatever size there is.
+//! A run on one screen, for `tandem train --tui`: drawn from the last snapshot of it, in whatever size there is.
 
 mod parts;
 mod terminal;
@@ -15,20 +15,32 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, Widget};
-use tandem_observe::{Bottleneck, Snapshot};
+use tandem_observe::{Bottleneck, Metric, STAGE_TEXTS, Sample, Snapshot, Surface, Unit, shown_on};
 
 use self::parts::{History, Meter, Row};
 pub(crate) use self::terminal::{LiveDashboard, has_terminal, restore};
 
-/// Every text that is asked for, so that a caller whose catalogue cannot go to another thread can take them all first.
+/// The texts of its own.
 #[rustfmt::skip]
-pub(crate) const LABELS: &[&str] = &[
-    "tui-preparing", "tui-simulated", "tui-step", "tui-epoch", "tui-loss", "tui-training", "tui-validation", "tui-left",
-    "tui-rate", "tui-audio", "tui-lanes", "tui-data", "tui-model", "tui-host", "tui-starved", "tui-queues", "tui-queue",
-    "tui-memory", "tui-timing", "tui-load", "tui-preprocess", "tui-transfer", "tui-train", "tui-gaps", "tui-variation",
-    "tui-details", "tui-learning-rate", "tui-norm", "tui-processor", "tui-limited", "tui-healthy", "tui-headroom",
-    "tui-try", "tui-messages", "tui-no-loss", "tui-keys", "tui-stopping",
+const LABELS: &[&str] = &[
+    "tui-preparing", "tui-simulated", "tui-step", "tui-loss", "tui-training", "tui-validation", "tui-lanes", "tui-data",
+    "tui-model", "tui-host", "tui-starved", "tui-queues", "tui-queue", "tui-memory", "tui-timing", "tui-details",
+    "tui-limited", "tui-healthy", "tui-headroom", "tui-try", "tui-messages", "tui-no-loss", "tui-keys", "tui-stopping",
 ];
+
+/// Every text that is needed, so that a caller whose catalogue cannot go to another thread can take them all first.
+pub(crate) fn labels() -> Vec<String> {
+    let metrics =
+        [Surface::Dashboard, Surface::Details].into_iter().flat_map(shown_on).filter(|metric| !names_itself(metric));
+    let metrics = metrics.map(|metric| format!("metric-{}", metric.name));
+    let stages = STAGE_TEXTS.iter().map(|stage| format!("stage-{stage}"));
+    LABELS.iter().map(|id| (*id).to_owned()).chain(stages).chain(metrics).collect()
+}
+
+/// The terms of a loss are called what the model calls them.
+fn names_itself(metric: &Metric) -> bool {
+    metric.name == "loss_term"
+}
 
 /// Message lines that are kept.
 const MESSAGES: usize = 200;
@@ -36,7 +48,7 @@ const MESSAGES: usize = 200;
 /// What is known of a run, and how to draw it.
 pub(crate) struct Dashboard {
     title: String,
-    colour: bool,
+    color: bool,
     started: Instant,
     snapshot: Option<Snapshot>,
     losses: History,
@@ -47,11 +59,11 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    /// For the run in the folder `title`. Without `colour` (NO_COLOR) everything can still be told apart.
-    pub(crate) fn new(title: &str, colour: bool) -> Dashboard {
+    /// For the run in the directory `title`. Without `color` (NO_COLOR) everything can still be distinguished.
+    pub(crate) fn new(title: &str, color: bool) -> Dashboard {
         Dashboard {
             title: title.to_owned(),
-            colour,
+            color,
             started: Instant::now(),
             snapshot: None,
             losses: History::default(),
@@ -61,10 +73,10 @@ impl Dashboard {
         }
     }
 
-    /// Takes in a look at the run.
+    /// Takes in a snapshot of the run.
     pub(crate) fn update(&mut self, snapshot: Snapshot) {
-        let step = snapshot.step as f64;
-        self.losses.push(step, snapshot.loss);
+        let step = snapshot.progress.step as f64;
+        self.losses.push(step, snapshot.progress.loss);
         let before = self.snapshot.as_ref().and_then(|snapshot| snapshot.validation);
         if let Some(loss) = snapshot.validation.filter(|loss| before != Some(*loss)) {
             self.validations.push(step, loss);
@@ -109,8 +121,8 @@ impl View<'_> {
         (self.label)(id)
     }
 
-    fn tint(&self, colour: Color) -> Style {
-        if self.board.colour { Style::new().fg(colour) } else { Style::new() }
+    fn tint(&self, color: Color) -> Style {
+        if self.board.color { Style::new().fg(color) } else { Style::new() }
     }
 
     /// The folder; at the right, never cut, what must be known and the time since the start.
@@ -174,8 +186,14 @@ impl RunView<'_> {
 
     /// Words of the program, in the language of the user; other names stay as they are.
     fn word(&self, name: &str) -> String {
-        let id = format!("tui-{name}");
-        if LABELS.contains(&id.as_str()) { self.label(&id) } else { name.to_owned() }
+        let own = format!("tui-{name}");
+        if STAGE_TEXTS.contains(&name) {
+            self.label(&format!("stage-{name}"))
+        } else if LABELS.contains(&own.as_str()) {
+            self.label(&own)
+        } else {
+            name.to_owned()
+        }
     }
 
     /// Green is well, yellow holds the run up.
@@ -188,7 +206,7 @@ impl RunView<'_> {
     }
 
     fn progress(&self) -> Meter {
-        let run = self.run;
+        let run = &self.run.progress;
         let share = if run.steps > 0 { run.step as f64 / run.steps as f64 } else { 0.0 };
         let steps = format!("{}/{}", run.step, run.steps);
         self.meter(self.label("tui-step"), steps, share, format!("{:.1} %", 100.0 * share.min(99.0)))
@@ -197,32 +215,23 @@ impl RunView<'_> {
     /// As many figures as fit, the most wanted first.
     fn figures(&self, width: usize) -> Row {
         let run = self.run;
-        let figure = |value: f64, digits| match value < 1e6 {
-            true => format!("{value:.digits$}"),
-            false => parts::number(value),
-        };
-        let loss = if run.loss.is_finite() { Style::new().add_modifier(Modifier::BOLD) } else { self.health(false) };
-        let figures = [
-            ("tui-loss", Some(parts::number(run.loss))),
-            ("tui-left", Some(parts::duration(run.eta_s))),
-            ("tui-validation", run.validation.map(parts::number)),
-            ("tui-rate", Some(figure(run.steps_per_s, 2))),
-            ("tui-audio", Some(format!("{} s/s", figure(run.audio_per_s, 0)))),
-            ("tui-epoch", Some(run.epoch.to_string())),
-        ];
+        let loss =
+            if run.progress.loss.is_finite() { Style::new().add_modifier(Modifier::BOLD) } else { self.health(false) };
         let mut row = Line::default();
-        for (id, value) in figures.into_iter().filter_map(|(id, value)| Some((id, value?))) {
-            let name = format!("{}{} ", if row.spans.is_empty() { "" } else { "   " }, self.label(id));
+        for metric in shown_on(Surface::Dashboard) {
+            let Some(sample) = metric.samples(run).into_iter().next() else { continue };
+            let (name, value) = (self.label(&metric.text_key(&sample)), written(metric.unit, sample.value));
+            let name = format!("{}{name} ", if row.spans.is_empty() { "" } else { "   " });
             let fits = row.width() + parts::columns(&name) + parts::columns(&value) <= width;
             if fits || row.spans.is_empty() {
-                let style = if id == "tui-loss" { loss } else { Style::new() };
+                let style = if row.spans.is_empty() { loss } else { Style::new() };
                 row.extend([Span::raw(name), Span::styled(value, style)]);
             }
         }
         row
     }
 
-    /// The verdict in one word, with a sign that needs no colour.
+    /// The verdict in one word, with a sign that needs no color.
     fn verdict_word(&self) -> Span<'static> {
         let verdict = &self.run.verdict;
         let word = if verdict.healthy { self.label("tui-healthy") } else { self.word(&verdict.bottleneck.to_string()) };
@@ -241,7 +250,7 @@ impl RunView<'_> {
         }
         let why = match (verdict.bottleneck, &run.profile.varies_with) {
             (Bottleneck::Variation, Some(stage)) => {
-                (self.word(stage), format!("±{}", parts::percent(run.profile.variation)))
+                (self.word(stage.name()), format!("±{}", parts::percent(run.profile.variation)))
             }
             _ => (self.label("tui-starved"), parts::percent(run.profile.starved)),
         };
@@ -302,15 +311,19 @@ impl RunView<'_> {
     /// What is of use when there is room for it.
     fn details(&self) -> Vec<Meter> {
         let run = self.run;
-        let terms = run.terms.iter().map(|(name, value)| (name.clone(), parts::number(*value)));
-        let rate = (self.label("tui-learning-rate"), parts::number(run.rate));
-        let norm = (self.label("tui-norm"), parts::number(run.norm));
-        let processor = run.cpu_percent.map(|share| (self.label("tui-processor"), parts::percent(share / 100.0)));
-        let plain = |(name, value)| Meter { name, note: String::new(), share: None, value, style: Style::new() };
-        [rate, norm].into_iter().chain(processor).chain(terms).map(plain).collect()
+        let plain = |name, value| Meter { name, note: String::new(), share: None, value, style: Style::new() };
+        let meters = |metric: &'static Metric| {
+            let name = |sample: &Sample| match sample.labels.first() {
+                Some((_, label)) if names_itself(metric) => label.clone(),
+                _ => self.label(&metric.text_key(sample)),
+            };
+            let meter = |sample: Sample| plain(name(&sample), written(metric.unit, sample.value));
+            metric.samples(run).into_iter().map(meter).collect::<Vec<_>>()
+        };
+        shown_on(Surface::Details).into_iter().flat_map(meters).collect()
     }
 
-    /// Training as a line, validation as dots: they differ without colour too.
+    /// Training as a line, validation as dots: they differ without color too.
     fn chart(&self, buffer: &mut Buffer, area: Rect) {
         let (losses, validations) = (self.view.board.losses.points(), self.view.board.validations.points());
         let title =
@@ -432,13 +445,27 @@ impl RunView<'_> {
 
     /// Step, loss and the verdict's word: a row each, or all in one.
     fn tiny(&self, buffer: &mut Buffer, area: Rect) {
-        let step = Line::from(format!("{} {}/{}", self.label("tui-step"), self.run.step, self.run.steps));
+        let step =
+            Line::from(format!("{} {}/{}", self.label("tui-step"), self.run.progress.step, self.run.progress.steps));
         let rows = vec![step, self.figures(0), Line::from(self.verdict_word())];
         if area.height >= 3 {
             return parts::put(buffer, area, rows);
         }
         let joined = rows.into_iter().flat_map(|row| row.spans.into_iter().chain([Span::raw("  ")]));
         parts::put(buffer, area, vec![Line::from_iter(joined)]);
+    }
+}
+
+/// A value of a metric, short.
+fn written(unit: Unit, value: f64) -> String {
+    let (scale, decimals, suffix) = unit.format();
+    let space = if suffix.is_empty() { "" } else { " " };
+    match unit {
+        Unit::Duration => parts::duration(value),
+        Unit::Ratio => parts::percent(value),
+        Unit::Number => parts::number(value),
+        _ if scale * value < 1e6 => format!("{:.decimals$}{space}{suffix}", scale * value),
+        _ => format!("{}{space}{suffix}", parts::number(scale * value)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Histograms as an SVG picture, without a drawing library: bars, a baseline and a few numbers.
+//! Histograms as an SVG image, without a drawing library: bars, a baseline and a few numbers.
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 200.0;

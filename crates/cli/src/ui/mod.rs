@@ -1,10 +1,10 @@
-//! What a person sees: tables, progress, pictures.
+//! What a person sees: tables, progress, images.
 
 pub(crate) mod dashboard;
 pub(crate) mod histogram;
 pub(crate) mod output;
 pub(crate) mod progress;
-pub(crate) mod report;
 pub(crate) mod table;
+pub(crate) mod timing_report;
 pub(crate) mod training;
 pub(crate) mod usage;

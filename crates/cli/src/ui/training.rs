@@ -1,4 +1,4 @@
-//! How training looks: a live line in a terminal, plain lines elsewhere, JSON when asked for.
+//! How training is shown: a live line in a terminal, plain lines elsewhere, JSON when requested.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write, stderr, stdout};
@@ -10,17 +10,18 @@ use serde_json::json;
 use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
-use tandem_observe::{Bottleneck, Notice, Verdict};
-use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Progress, Report, TrainSettings};
+use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, shown_on};
+use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Report, TrainConfig};
 
 use crate::commands::corpus::MB;
+use crate::errors::Explain;
 use crate::interrupt::Interrupt;
 use crate::messages::Messages;
 use crate::ui::dashboard::{self, Dashboard, LiveDashboard};
 use crate::ui::table::Table;
-use crate::ui::{progress, report};
+use crate::ui::{progress, timing_report};
 
-/// How a run is shown: a live line in a terminal, plain lines elsewhere, JSON when asked for.
+/// How a run is shown: a live line in a terminal, plain lines elsewhere, JSON when requested.
 pub(crate) struct Screen<'a> {
     messages: &'a Messages,
     pub(crate) json: bool,
@@ -41,12 +42,13 @@ impl Screen<'_> {
 
     /// Fills the terminal with a dashboard from now on; without a terminal, plain lines stay.
     pub(crate) fn open_dashboard(&mut self, folder: &str, interrupt: &Interrupt) {
-        let labels: HashMap<&str, String> = dashboard::LABELS.iter().map(|id| (*id, self.messages.get(id))).collect();
+        let labels: HashMap<String, String> =
+            dashboard::labels().into_iter().map(|id| (id.clone(), self.messages.get(&id))).collect();
         let label = move |id: &str| labels.get(id).cloned().unwrap_or_default();
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let asked = interrupt.clone();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
-        match LiveDashboard::new(Dashboard::new(folder, colour), Arc::new(label), Box::new(move || asked.ask())) {
+        match LiveDashboard::new(Dashboard::new(folder, color), Arc::new(label), Box::new(move || asked.ask())) {
             Ok(dashboard) => self.dashboard = Some(dashboard),
             Err(_) => self.warn(&self.messages.get("dashboard-no-terminal")),
         }
@@ -106,7 +108,7 @@ impl Screen<'_> {
     }
 
     /// SPEC T1, T2: what the lanes are.
-    fn banner(&self, settings: &TrainSettings, placement: &Placement) -> io::Result<()> {
+    fn banner(&self, settings: &TrainConfig, placement: &Placement) -> io::Result<()> {
         let messages = self.messages;
         let item = |text: String| self.line(&format!("   {text}"));
         let to = match placement.mode {
@@ -120,12 +122,12 @@ impl Screen<'_> {
             }
             Mode::SingleBuffered => {
                 self.line(&messages.get("lanes-single"))?;
-                item(messages.with("lanes-buffer", &[("size", &settings.buffer)]))?;
-                item(messages.get(if settings.autotune { "lanes-smart-on" } else { "lanes-smart-off" }))?;
+                item(messages.with("lanes-buffer", &[("size", &settings.pipeline.buffer_size)]))?;
+                item(messages.get(if settings.pipeline.autotune { "lanes-smart-on" } else { "lanes-smart-off" }))?;
                 &placement.model
             }
         };
-        item(messages.with("lanes-prefetch", &[("device", &to.logical), ("size", &settings.buffer)]))?;
+        item(messages.with("lanes-prefetch", &[("device", &to.logical), ("size", &settings.pipeline.buffer_size)]))?;
         if placement.mode == Mode::SingleBuffered {
             let (device, name) = (placement.model.label(), &placement.model.name);
             item(messages.with("lanes-device", &[("device", &device), ("name", name)]))?;
@@ -137,11 +139,11 @@ impl Screen<'_> {
         if placement.model.backend == Backend::Simulated {
             self.line(&messages.get("lanes-simulated"))?;
         }
-        if settings.mixed_precision {
+        if settings.model.mixed_precision {
             item(messages.get("lanes-half"))?;
         }
-        if let (Some(data), Some(model)) = (settings.data_limit, settings.model_limit) {
-            let why = &messages.get(if settings.isolated { "lanes-hard" } else { "lanes-whole" });
+        if let (Some(data), Some(model)) = (settings.memory.data_limit, settings.memory.model_limit) {
+            let why = &messages.get(if settings.memory.isolated { "lanes-hard" } else { "lanes-whole" });
             let (data, model) = (data / memory::MB, model / memory::MB);
             self.line(&messages.with("lanes-limits", &[("data", &data), ("model", &model), ("why", why)]))?;
         }
@@ -151,7 +153,7 @@ impl Screen<'_> {
     pub(crate) fn start(
         &mut self,
         folder: &str,
-        settings: &TrainSettings,
+        settings: &TrainConfig,
         data: &DataIdentity,
         resumed: Option<(u64, u64, u64)>,
         placement: &Placement,
@@ -168,15 +170,15 @@ impl Screen<'_> {
             "train-data",
             &[("clips", &data.clips), ("validation", &data.validation_clips), ("speakers", &data.speakers)],
         ))?;
-        let part = settings.batch_size.div_ceil(settings.accumulate);
+        let part = settings.data.batch_size.div_ceil(settings.optimizer.grad_accum);
         self.line(&self.messages.with(
             "train-settings",
             &[
-                ("size", &settings.size),
+                ("size", &settings.model.size),
                 ("batch", &part),
-                ("accumulate", &settings.accumulate),
-                ("workers", &settings.workers),
-                ("rate", &settings.rate.peak),
+                ("accumulate", &settings.optimizer.grad_accum),
+                ("workers", &settings.pipeline.workers),
+                ("rate", &settings.optimizer.lr.peak),
             ],
         ))?;
         match resumed {
@@ -259,14 +261,14 @@ impl Screen<'_> {
                 }
             }
             Event::Progress(progress) => self.progress(progress),
-            Event::Look(look) => {
+            Event::Snapshot(snapshot) => {
                 if let Some(dashboard) = &self.dashboard {
-                    dashboard.update((*look).clone());
+                    dashboard.update((*snapshot).clone());
                 }
                 Ok(())
             }
             Event::Notice { notice, .. } => {
-                self.warn(&told(notice, messages));
+                self.warn(&reported(notice, messages));
                 Ok(())
             }
             Event::Validation { step, loss, terms, best } => {
@@ -279,7 +281,7 @@ impl Screen<'_> {
                     ),
                 )
             }
-            Event::SetAside { step, path } => {
+            Event::Archived { step, path } => {
                 self.warn(&messages.with("train-later", &[("step", step), ("to", &path.display())]));
                 Ok(())
             }
@@ -287,7 +289,10 @@ impl Screen<'_> {
                 self.line(&messages.with("train-checkpoint", &[("step", step), ("path", &path.display())]))
             }
             Event::CheckpointFailed { step, error } => {
-                self.warn(&messages.with("train-checkpoint-failed", &[("step", step), ("reason", error)]));
+                self.warn(
+                    &messages
+                        .with("train-checkpoint-failed", &[("step", step), ("reason", &error.text().render(messages))]),
+                );
                 Ok(())
             }
             Event::Sample { step, path } => {
@@ -348,19 +353,7 @@ impl Screen<'_> {
         if self.shown_dashboard().is_some() {
             return Ok(());
         }
-        let text = self.messages.with(
-            "train-progress",
-            &[
-                ("step", &progress.step),
-                ("steps", &progress.steps),
-                ("loss", &format!("{:.3}", progress.loss)),
-                ("terms", &named(&progress.terms)),
-                ("rate", &format!("{:.2}", progress.steps_per_s)),
-                ("audio", &format!("{:.0}", progress.audio_per_s)),
-                ("starved", &format!("{:.1}", 100.0 * progress.starved)),
-                ("eta", &duration(progress.eta_s)),
-            ],
-        );
+        let text = progress_line(progress, self.messages);
         if self.live {
             self.bar.set_length(progress.steps);
             self.bar.set_position(progress.step);
@@ -377,8 +370,26 @@ impl Screen<'_> {
     }
 }
 
-/// What is worth telling, in words.
-fn told(notice: &Notice, messages: &Messages) -> String {
+/// How far the run is: every metric of [`Surface::Line`], then the terms of the loss.
+fn progress_line(progress: &Progress, messages: &Messages) -> String {
+    let figure = |metric: &Metric| {
+        let Read::Progress(read) = metric.read else { return None };
+        let value = read(progress).first()?.value;
+        let (scale, decimals, _) = metric.unit.format();
+        let value = match metric.unit {
+            Unit::Duration => duration(value),
+            _ => format!("{:.decimals$}", scale * value),
+        };
+        Some(messages.with(&format!("line-{}", metric.name), &[("value", &value)]))
+    };
+    let figures: Vec<String> = shown_on(Surface::Line).into_iter().filter_map(figure).collect();
+    let step = messages.with("train-progress", &[("step", &progress.step), ("steps", &progress.steps)]);
+    let terms: Vec<String> = progress.terms.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+    format!("{step} {} ({})", messages.list(&figures), messages.isolated(&terms.join(" ")))
+}
+
+/// A notice in words.
+fn reported(notice: &Notice, messages: &Messages) -> String {
     match notice {
         Notice::Limit { bottleneck, starved, headroom, change } => {
             let verdict = Verdict {
@@ -387,13 +398,13 @@ fn told(notice: &Notice, messages: &Messages) -> String {
                 findings: Vec::new(),
                 recommendations: change.iter().cloned().collect(),
             };
-            report::limit(&verdict, *starved, *headroom, messages)
+            timing_report::limit(&verdict, *starved, *headroom, messages)
         }
-        Notice::Variation { variation, stage } => report::variation(*variation, stage.as_deref(), messages),
+        Notice::Variation { variation, stage } => timing_report::variation(*variation, *stage, messages),
     }
 }
 
-fn named(terms: &[f64; 3]) -> String {
+fn named(terms: &[f64]) -> String {
     Losses::NAMES.iter().zip(terms).map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(" ")
 }
 
@@ -435,7 +446,7 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         }
         Event::Preflight(preflight) => json!({"event": "preflight", "preflight": preflight}),
         Event::Progress(progress) => json!({"event": "progress", "progress": progress}),
-        Event::Look(look) => json!({"event": "look", "look": look}),
+        Event::Snapshot(snapshot) => json!({"event": "snapshot", "snapshot": snapshot}),
         Event::Notice { step, notice: Notice::Limit { bottleneck, starved, headroom, change } } => {
             json!({"event": "limit", "step": step, "bottleneck": bottleneck, "starved": starved, "headroom": headroom,
                 "change": change})
@@ -446,7 +457,7 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         Event::Validation { step, loss, terms, best } => {
             json!({"event": "validation", "step": step, "loss": loss, "terms": terms, "best": best})
         }
-        Event::SetAside { step, path } => json!({"event": "set_aside", "step": step, "path": path}),
+        Event::Archived { step, path } => json!({"event": "set_aside", "step": step, "path": path}),
         Event::Checkpoint { step, path } => json!({"event": "checkpoint", "step": step, "path": path}),
         Event::CheckpointFailed { step, error } => {
             json!({"event": "checkpoint_failed", "step": step, "error": error.to_string()})
@@ -514,7 +525,7 @@ pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
     }
     if let Some(verdict) = &report.verdict {
         let starved = report.starved;
-        text += &report::limit(verdict, starved, starved / (1.0 - starved).max(1e-3), messages);
+        text += &timing_report::limit(verdict, starved, starved / (1.0 - starved).max(1e-3), messages);
         text.push('\n');
     }
     for bad in &report.left_out {

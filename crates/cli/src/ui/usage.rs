@@ -13,7 +13,7 @@ use crate::ui::output::print;
 /// Prints help; wrong arguments are a failure. `file` is the file of settings, where the mistake may be.
 pub(crate) fn show(error: &clap::Error, file: Option<&File>, messages: &Messages) -> Result<(), Failure> {
     let page = error.render();
-    let coloured = |terminal: bool| terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colored = |terminal: bool| terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let text = page.to_string();
         let text = match messages.lang() {
@@ -24,7 +24,7 @@ pub(crate) fn show(error: &clap::Error, file: Option<&File>, messages: &Messages
         return Err(Failure::usage(place + &text));
     }
     let terminal = if error.use_stderr() { stderr().is_terminal() } else { stdout().is_terminal() };
-    let page = if coloured(terminal) { page.ansi().to_string() } else { page.to_string() };
+    let page = if colored(terminal) { page.ansi().to_string() } else { page.to_string() };
     let page = match messages.lang() {
         Lang::En => page,
         Lang::Fa => texts::help_page(&page),

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Lane, MB};
+use tandem_flow::Lane;
+
+use super::limits::MB;
 
 /// What a lane takes of its device. What could not be measured is `None`, never zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,8 +19,8 @@ pub struct LaneMemory {
     pub batches_bytes: u64,
     /// Parameters of the model.
     pub parameters_bytes: u64,
-    /// State of the optimiser.
-    pub optimiser_bytes: u64,
+    /// Optimizer state.
+    pub optimizer_bytes: u64,
     /// Gradients.
     pub gradients_bytes: u64,
     /// What the memory pool has handed out.
@@ -38,7 +40,7 @@ pub struct LaneMemory {
 impl LaneMemory {
     /// Sum of what is counted one by one; activations are not in it.
     pub fn counted_bytes(&self) -> u64 {
-        [self.batches_bytes, self.parameters_bytes, self.optimiser_bytes, self.gradients_bytes]
+        [self.batches_bytes, self.parameters_bytes, self.optimizer_bytes, self.gradients_bytes]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -83,7 +85,7 @@ mod tests {
             limit_bytes: Some(8192 * MB),
             batches_bytes: 100 * MB,
             parameters_bytes: 20 * MB,
-            optimiser_bytes: 40 * MB,
+            optimizer_bytes: 40 * MB,
             gradients_bytes: 20 * MB,
             pool_in_use_bytes: Some(300 * MB),
             pool_reserved_bytes: Some(480 * MB),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a run takes on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
-    /// Parameters, gradients and optimiser.
+    /// Parameters, gradients and optimizer.
     pub fixed_bytes: u64,
     /// Activations of one row of the longest batch.
     pub row_bytes: u64,

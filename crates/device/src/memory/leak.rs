@@ -36,10 +36,10 @@ pub struct Leak {
 /// It looks at the minimum of each block of steps, because what an allocator lets go shows there. A leak is a row of at
 /// least six rises of these minima, each of about the size of the others (within a factor of three, so one jump is not
 /// a trend) and together at least the threshold. Blocks of 42 observations find a fast leak within 294 of them;
-/// blocks of 84, 168 and so on see through more noise and find slow leaks. After a report everything starts anew, so
+/// blocks of 84, 168 and so on see through more noise and find slow leaks. After a report everything starts from scratch, so
 /// the next one needs the same growth again. Memory is fixed: a few numbers for each block length.
 ///
-/// What cannot be told apart: memory that rises for 300 steps and would be let go later looks exactly like a leak. So
+/// What cannot be distinguished: memory that rises for 300 steps and would be let go later looks exactly like a leak. So
 /// not reported (with noise: not in any of hundreds of thousands of simulated runs) is
 /// - a sawtooth with a period of up to 252 observations, or with random drops at most 160 apart, whatever its height,
 ///   as long as its lowest points differ by less than half of the threshold;
@@ -116,7 +116,7 @@ impl LeakDetector {
         }
     }
 
-    /// Takes what is used after a step; steps that go back start anew.
+    /// Takes what is used after a step; steps that go back start from scratch.
     pub fn observe(&mut self, step: u64, used_bytes: u64) -> Option<Leak> {
         if step < self.last_step {
             *self = LeakDetector::new(self.threshold_bytes);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tandem_flow::Lane;
 
 /// One MB as GPUs and the flags count it: 8192 MB are 8 GB.
 pub const MB: u64 = 1 << 20;
@@ -41,25 +42,6 @@ const TABLE: [Row; 5] = [
     Row { class: "medium", named: None, from_mb: 11776, below_mb: 21504, data_mb: 6144, model_mb: 12288 },
 ];
 
-/// One of the two lanes of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Lane {
-    /// Prepares the batches.
-    Data,
-    /// Trains on them.
-    Model,
-}
-
-impl fmt::Display for Lane {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Lane::Data => "data lane",
-            Lane::Model => "model lane",
-        })
-    }
-}
-
 /// A lane asked for more than it may take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimitExceeded {
@@ -71,7 +53,7 @@ pub struct MemoryLimitExceeded {
     pub used_bytes: u64,
     /// What it asked for on top.
     pub asked_bytes: u64,
-    /// What for, as in "the optimiser".
+    /// What for, as in "the optimizer".
     pub what: String,
 }
 
@@ -240,11 +222,11 @@ mod tests {
             limit_bytes: 512 * MB,
             used_bytes: 480 * MB,
             asked_bytes: 64 * MB,
-            what: "the optimiser".to_owned(),
+            what: "the optimizer".to_owned(),
         };
         assert_eq!(
             error.to_string(),
-            "memory limit of the model lane exceeded: limit 512 MB, used 480 MB, asked 64 MB for the optimiser"
+            "memory limit of the model lane exceeded: limit 512 MB, used 480 MB, asked 64 MB for the optimizer"
         );
         error = MemoryLimitExceeded { lane: Lane::Data, limit_bytes: 2 * MB, used_bytes: MB * 3 / 2, ..error };
         error.asked_bytes = 600 * 1024;

@@ -130,7 +130,7 @@ pub fn host_memory_at(root: &Path) -> (Reading<u64>, Reading<u64>) {
     (field("MemTotal"), field("MemAvailable"))
 }
 
-/// How busy the processors were between two calls, in per cent.
+/// How busy the CPUs were between two calls, in per cent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuUse {
     /// By this process: 100 is one core.

@@ -181,15 +181,15 @@ const CUBE: f32 = 0.044_715;
 /// 2 sqrt(2 / π)
 const SLOPE: f32 = 1.595_769;
 
-/// The bend of GELU (its usual approximation): `x · sigmoid(1.6 (x + 0.045 x³))`.
+/// GELU (tanh approximation): `x · sigmoid(1.6 (x + 0.045 x³))`.
 #[inline(always)]
-fn bend(x: f32) -> f32 {
+fn gelu_value(x: f32) -> f32 {
     let z = SLOPE * x * (CUBE * x).mul_add(x, 1.0);
     x / (1.0 + exp(-z))
 }
 
 #[inline(always)]
-fn bend_slope(x: f32) -> f32 {
+fn gelu_grad(x: f32) -> f32 {
     let z = SLOPE * x * (CUBE * x).mul_add(x, 1.0);
     let s = 1.0 / (1.0 + exp(-z));
     let dz = SLOPE * (3.0 * CUBE * x).mul_add(x, 1.0);
@@ -204,7 +204,7 @@ pub(super) fn gelu(x: &[f32]) -> Vec<f32> {
     y.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).for_each(|(y, x)| {
         vectorised(
             #[inline(always)]
-            || y.iter_mut().zip(x).for_each(|(y, x)| *y = bend(*x)),
+            || y.iter_mut().zip(x).for_each(|(y, x)| *y = gelu_value(*x)),
         );
     });
     y
@@ -218,7 +218,7 @@ pub(super) fn gelu_backward(x: &[f32], grad: &[f32]) -> Vec<f32> {
                 #[inline(always)]
                 || {
                     for ((out, x), grad) in out.iter_mut().zip(x).zip(grad) {
-                        *out = grad * bend_slope(*x);
+                        *out = grad * gelu_grad(*x);
                     }
                 },
             );
@@ -379,7 +379,7 @@ pub(super) fn norm_backward(
 pub(super) struct Depthwise<'a> {
     pub(super) time: usize,
     pub(super) channels: usize,
-    pub(super) taps: usize,
+    pub(super) kernel_size: usize,
     pub(super) dilation: usize,
     /// Positions of each batch row that count; what is beyond is taken for 0.
     pub(super) lengths: &'a [usize],
@@ -389,7 +389,7 @@ impl Depthwise<'_> {
     /// The positions that tap `tap` adds to position `at`, if any of this row.
     #[inline(always)]
     fn source(&self, at: usize, tap: usize, length: usize) -> Option<usize> {
-        let source = (at + tap * self.dilation).checked_sub(self.taps / 2 * self.dilation)?;
+        let source = (at + tap * self.dilation).checked_sub(self.kernel_size / 2 * self.dilation)?;
         (source < length).then_some(source)
     }
 
@@ -424,14 +424,14 @@ impl Depthwise<'_> {
         let mut grad_x = vec![0.0; x.len()];
         let size = self.time * channels;
         let work = |(((out, x), grad), &length): (((&mut [f32], &[f32]), &[f32]), &usize)| {
-            let mut sum_weight = vec![0.0f32; self.taps * channels];
+            let mut sum_weight = vec![0.0f32; self.kernel_size * channels];
             let mut sum_bias = vec![0.0f32; channels];
             vectorised(
                 #[inline(always)]
                 || {
                     for (at, grad) in grad.chunks_exact(channels).enumerate() {
                         add(&mut sum_bias, grad);
-                        for tap in 0..self.taps {
+                        for tap in 0..self.kernel_size {
                             let Some(source) = self.source(at, tap, length) else { continue };
                             let weight = &weight[tap * channels..(tap + 1) * channels];
                             let sum = &mut sum_weight[tap * channels..(tap + 1) * channels];
@@ -451,7 +451,7 @@ impl Depthwise<'_> {
             (grad_x.par_chunks_mut(size).zip(x.par_chunks(size)).zip(grad.par_chunks(size)).zip(self.lengths))
                 .map(work)
                 .collect();
-        let (mut grad_weight, mut grad_bias) = (vec![0.0; self.taps * channels], vec![0.0; channels]);
+        let (mut grad_weight, mut grad_bias) = (vec![0.0; self.kernel_size * channels], vec![0.0; channels]);
         for (weight, bias) in parts {
             add(&mut grad_weight, &weight);
             add(&mut grad_bias, &bias);
@@ -488,8 +488,9 @@ pub(super) fn adam(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &m
                     let grad = grad * factor;
                     *mean = mean.mul_add(adam.beta1, grad * one1);
                     *square = square.mul_add(adam.beta2, grad * grad * one2);
-                    let root = (*square / adam.correction2).sqrt() + adam.epsilon;
-                    *value = value.mul_add(1.0 - adam.decay, -(adam.rate * (*mean / adam.correction1) / root));
+                    let root = (*square / adam.bias_correction2).sqrt() + adam.epsilon;
+                    *value =
+                        value.mul_add(1.0 - adam.weight_decay, -(adam.lr * (*mean / adam.bias_correction1) / root));
                 }
             },
         );

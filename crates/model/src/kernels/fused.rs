@@ -1,6 +1,6 @@
 //! The fused operations as operations of Burn's CPU back end, with their gradients.
 //!
-//! Each keeps what it needs for its gradient in the checkpointer, and the cheap ones (bends and norms) can be computed
+//! Each keeps what it needs for its gradient in the checkpointer, and the cheap ones (activations and norms) can be computed
 //! again: gradient checkpointing then drops their results.
 
 use burn::backend::tensor::FloatTensor;
@@ -32,7 +32,7 @@ pub trait FusedOps: Backend {
         residual: FloatTensor<Self>,
     ) -> FloatTensor<Self>;
 
-    /// The bend of GELU, in its usual approximation.
+    /// GELU, tanh approximation.
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// Normalises the last dimension.
@@ -111,7 +111,7 @@ fn modulated(
 
 fn depthwise_shape<'a>(x: &FlexTensor, weight: &FlexTensor, dilation: usize, lengths: &'a [usize]) -> Depthwise<'a> {
     let (x, weight) = (shape_of(x), shape_of(weight));
-    Depthwise { time: x[1], channels: x[2], taps: weight[0], dilation, lengths }
+    Depthwise { time: x[1], channels: x[2], kernel_size: weight[0], dilation, lengths }
 }
 
 impl FusedOps for Flex {
@@ -430,7 +430,7 @@ pub(super) fn adam(
 ) -> (FlexTensor, FlexTensor, FlexTensor) {
     let norm = Values::of(norm)[0];
     if norm.is_finite() {
-        let factor = settings.clip / norm.max(settings.clip);
+        let factor = settings.max_grad_norm / norm.max(settings.max_grad_norm);
         // storage_mut copies when somebody else holds the tensor.
         let (value, mean, square) =
             (value.storage_mut::<f32>(), mean.storage_mut::<f32>(), square.storage_mut::<f32>());

@@ -10,8 +10,8 @@ use burn::backend::{Dispatch, DispatchDevice, Flex};
 use burn::tensor::{Device, Int, Tensor};
 
 use fused::FusedOps;
-pub use precision::with_half_products;
-pub(crate) use precision::{half_products, product};
+pub use precision::with_half_matmuls;
+pub(crate) use precision::{half_matmuls, matmul};
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
@@ -19,7 +19,7 @@ fn is_cpu(device: &Device) -> bool {
 
 /// `y = x Wᵀ + b` with `W` `[out, in]`.
 pub(crate) fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<D> {
-    if is_cpu(&x.device()) && !half_products() {
+    if is_cpu(&x.device()) && !half_matmuls() {
         let y = Dispatch::fused_dense(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         return Tensor::from_dispatch(y);
     }
@@ -33,7 +33,7 @@ pub(crate) fn linear_add<const D: usize>(
     bias: Tensor<1>,
     residual: Tensor<D>,
 ) -> Tensor<D> {
-    if is_cpu(&x.device()) && !half_products() {
+    if is_cpu(&x.device()) && !half_matmuls() {
         return Tensor::from_dispatch(Dispatch::fused_dense_add(
             x.into_dispatch(),
             weight.into_dispatch(),
@@ -44,7 +44,7 @@ pub(crate) fn linear_add<const D: usize>(
     residual + composed::linear(x, weight, bias)
 }
 
-/// The bend of GELU, in its usual approximation.
+/// GELU, tanh approximation.
 pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if is_cpu(&x.device()) {
         return Tensor::from_dispatch(Dispatch::fused_gelu(x.into_dispatch()));
@@ -81,14 +81,15 @@ pub(crate) fn modulated_norm(
     composed::modulated_norm(x, weight, bias, scale, shift)
 }
 
-/// Each channel by itself over time, `[batch, time, channels]`; weights are `[taps, channels]`. What is beyond a row's
-/// length counts as 0.
+/// Each channel by itself over time, `[batch, time, channels]`; weights are `[kernel_size, channels]`. What is beyond a row's
+/// length counts as 0; `mask` `[batch, time, 1]` says the same as `lengths`.
 pub(crate) fn depthwise_conv(
     x: Tensor<3>,
     weight: Tensor<2>,
     bias: Tensor<1>,
     dilation: usize,
     lengths: &[usize],
+    mask: &Tensor<3>,
 ) -> Tensor<3> {
     if is_cpu(&x.device()) {
         return Tensor::from_dispatch(Dispatch::fused_depthwise(
@@ -99,7 +100,7 @@ pub(crate) fn depthwise_conv(
             lengths.to_vec(),
         ));
     }
-    composed::depthwise_conv(x, weight, bias, dilation, lengths)
+    composed::depthwise_conv(x, weight, bias, dilation, mask)
 }
 
 /// The rows of `weight` that `ids` names, `[batch, time, channels]`.
@@ -109,25 +110,25 @@ pub(crate) fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     weight.select(0, ids.reshape([batch * time])).reshape([batch, time, channels])
 }
 
-/// The numbers of one AdamW step.
+/// Hyperparameters of one AdamW step.
 #[derive(Clone, Copy, Debug)]
 pub struct Adam {
-    /// Memory of the mean gradient.
+    /// Decay of the first moment.
     pub beta1: f32,
-    /// Memory of the mean square.
+    /// Decay of the second moment.
     pub beta2: f32,
     /// Keeps divisions finite.
     pub epsilon: f32,
     /// Learning rate.
-    pub rate: f32,
-    /// Share of the parameter that vanishes.
-    pub decay: f32,
+    pub lr: f32,
+    /// Learning rate times weight decay.
+    pub weight_decay: f32,
     /// `1 - beta1^step`.
-    pub correction1: f32,
+    pub bias_correction1: f32,
     /// `1 - beta2^step`.
-    pub correction2: f32,
-    /// The norm that gradients are clipped to.
-    pub clip: f32,
+    pub bias_correction2: f32,
+    /// Gradients are clipped to this global norm.
+    pub max_grad_norm: f32,
 }
 
 /// The sum of squares. The order of additions does not depend on threads.
@@ -161,6 +162,11 @@ pub fn adam_update(
         );
     }
     composed::adam_update(value, grad, mean, square, norm, adam)
+}
+
+/// One step of an exponential moving average: `decay * average + (1 - decay) * value`.
+pub fn ema_update(average: Tensor<2>, value: Tensor<2>, decay: f64) -> Tensor<2> {
+    average.mul_scalar(decay) + value.mul_scalar(1.0 - decay)
 }
 
 #[cfg(test)]
@@ -236,13 +242,14 @@ mod tests {
             grads!(x, w, b, scale, shift),
             "modulated norm",
         );
-        let taps = random(9, [7, 37]);
+        let kernel = random(9, [7, 37]);
         for dilation in [1, 2, 4] {
             let lengths = [101, 60, 1];
+            let mask = crate::inputs::mask(&lengths, 101, &x.device());
             compare(
-                depthwise_conv(x.clone(), taps.clone(), b.clone(), dilation, &lengths),
-                composed::depthwise_conv(x.clone(), taps.clone(), b.clone(), dilation, &lengths),
-                grads!(x, taps, b),
+                depthwise_conv(x.clone(), kernel.clone(), b.clone(), dilation, &lengths, &mask),
+                composed::depthwise_conv(x.clone(), kernel.clone(), b.clone(), dilation, &mask),
+                grads!(x, kernel, b),
                 "depthwise",
             );
         }
@@ -256,11 +263,11 @@ mod tests {
             beta1: 0.9,
             beta2: 0.98,
             epsilon: 1e-8,
-            rate: 1e-2,
-            decay: 1e-3,
-            correction1: 0.3,
-            correction2: 0.1,
-            clip: 1.0,
+            lr: 1e-2,
+            weight_decay: 1e-3,
+            bias_correction1: 0.3,
+            bias_correction2: 0.1,
+            max_grad_norm: 1.0,
         };
         let device = Device::flex();
         for norm in [0.5, 7.0, f32::NAN, f32::INFINITY] {

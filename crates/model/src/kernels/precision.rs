@@ -1,5 +1,5 @@
-//! Half precision for the products of matrices, where most of a step is spent. Parameters, sums, norms, losses and the
-//! optimiser stay in single precision; what goes into a product is rounded, its result comes back in single precision.
+//! Mixed precision: matmuls in f16, where most of a step is spent. Parameters, sums, norms, losses and the optimizer stay
+//! in f32; the operands of a matmul are rounded, its result comes back in f32.
 
 use std::cell::Cell;
 
@@ -7,8 +7,8 @@ use burn::tensor::{FloatDType, Tensor};
 
 thread_local!(static HALF: Cell<bool> = const { Cell::new(false) });
 
-/// Runs `work` with products in half precision, or not. Gradients of what it computes follow.
-pub fn with_half_products<T>(half: bool, work: impl FnOnce() -> T) -> T {
+/// Runs `work` with matmuls in half precision, or not. Gradients of what it computes follow.
+pub fn with_half_matmuls<T>(half: bool, work: impl FnOnce() -> T) -> T {
     /// Also when `work` panics: out of memory is caught and tried again.
     struct Restore(bool);
     impl Drop for Restore {
@@ -20,14 +20,14 @@ pub fn with_half_products<T>(half: bool, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether products are in half precision now.
-pub(crate) fn half_products() -> bool {
+/// Whether matmuls are in half precision now.
+pub(crate) fn half_matmuls() -> bool {
     HALF.get()
 }
 
-/// The product of two matrices.
-pub(crate) fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
-    if !half_products() {
+/// Matmul in the precision that is switched on.
+pub(crate) fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+    if !half_matmuls() {
         return a.matmul(b);
     }
     a.cast(FloatDType::F16).matmul(b.cast(FloatDType::F16)).cast(FloatDType::F32)
@@ -40,16 +40,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_rounded_only_inside() {
+    fn matmuls_are_rounded_only_inside() {
         let tensor =
             |values: [f32; 2], shape| Tensor::<2>::from_data(TensorData::new(values.to_vec(), shape), &Device::flex());
         let value = || {
-            let one = product(tensor([1.0, 0.0001], [1, 2]), tensor([1.0, 1.0], [2, 1]));
+            let one = matmul(tensor([1.0, 0.0001], [1, 2]), tensor([1.0, 1.0], [2, 1]));
             one.into_data().try_into_vec::<f32>().expect("single precision")[0]
         };
         assert_eq!(value(), 1.0001);
-        assert_eq!(with_half_products(true, value), 1.0, "half precision has three digits");
-        let caught = std::panic::catch_unwind(|| with_half_products(true, || panic!("out of memory")));
-        assert!(caught.is_err() && !half_products());
+        assert_eq!(with_half_matmuls(true, value), 1.0, "half precision has three digits");
+        let caught = std::panic::catch_unwind(|| with_half_matmuls(true, || panic!("out of memory")));
+        assert!(caught.is_err() && !half_matmuls());
     }
 }

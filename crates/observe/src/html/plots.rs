@@ -1,27 +1,31 @@
 //! The plots of the HTML report as inline SVG. They run from left to right in every language; a side without data gets
 //! none, and with two sides both have the same scale.
 
-use super::{Label, escape, number, sane, stage};
-use crate::report::{Line, Side};
+use tandem_flow::Stage;
 
-/// The rows of the plot of lanes, and the inks of the stages everywhere.
-pub(crate) const STAGES: [&str; 5] = ["load", "preprocess", "transfer", "train", "gaps"];
+use super::{Label, escape, number, sane, stage};
+use crate::profile::GAPS;
+use crate::run_report::{Line, Side};
+
+/// The rows of a profile in their order, which is also that of their inks.
+pub(crate) const ROWS: [&str; 5] =
+    [Stage::Load.name(), Stage::Preprocess.name(), Stage::Transfer.name(), Stage::Train.name(), GAPS];
 const INKS: usize = 6;
 const GREY: usize = 4;
 
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 46.0;
 const RIGHT: f64 = 18.0;
-/// Up to so many stretches of a stage are drawn one by one, with a seam between them.
+/// Up to so many spans of a stage are drawn one by one, with a seam between them.
 const ONE_BY_ONE: usize = 200;
-/// Up to so many stretches at once are drawn below each other.
+/// Up to so many spans at once are drawn below each other.
 const MOST_TRACKS: usize = 8;
 /// What is thinner or nearer than this melts together, which bounds the size of the file.
 const THIN: f64 = 0.5;
 
 /// A plot, and what its caption explains.
 pub(crate) struct Plot {
-    /// The picture.
+    /// The image.
     pub(crate) svg: String,
     /// Numbers of inks and what is drawn with them.
     pub(crate) legend: Vec<(usize, String)>,
@@ -130,7 +134,7 @@ pub(crate) fn lanes(sides: &[Side], label: Label) -> Vec<Option<Plot>> {
     const WIDTH: f64 = 1040.0;
     const LEFT: f64 = 104.0;
     const ROW: f64 = 34.0;
-    let rows = &STAGES[..4];
+    let rows = Stage::TIMED;
     let known = |side: &Side| -> Vec<(usize, f64, f64)> {
         let all = side.lanes.iter().filter(|s| sane(s.start_ms) && sane(s.end_ms) && s.end_ms >= s.start_ms);
         all.filter_map(|s| Some((rows.iter().position(|row| *row == s.stage)?, s.start_ms, s.end_ms))).collect()
@@ -154,7 +158,7 @@ pub(crate) fn lanes(sides: &[Side], label: Label) -> Vec<Option<Plot>> {
                 format!("M{x:.1} {:.1}h{width:.1}v{:.1}h-{width:.1}z", y + height * *track as f64, height - seam)
             };
             let path: String = boxes.iter().map(one).collect();
-            body += &text(LEFT - 10.0, y + ROW / 2.0, "end", &stage(name, label));
+            body += &text(LEFT - 10.0, y + ROW / 2.0, "end", &stage(name.name(), label));
             body += &format!("<path class=\"i{ink} lane\" d=\"{path}\"/>");
         }
         let svg = svg(WIDTH, bottom + BOTTOM, &label("html-plot-lanes", &[]), &body);
@@ -342,11 +346,11 @@ pub(crate) fn compare(sides: &[Side], label: Label) -> Option<Plot> {
     let [before, after] = sides else { return None };
     let pair = |of: &dyn Fn(&Side) -> Option<f64>| [before, after].map(|side| of(side).filter(|value| sane(*value)));
     let mean = |name: &str| {
-        let of = |side: &Side| side.profile.stages.iter().find(|stage| stage.name == name).map(|stage| stage.mean_ms);
+        let of = |side: &Side| side.profile.row(name).map(|row| row.mean_ms);
         (stage(name, label), pair(&of))
     };
-    let means: Vec<(String, [Option<f64>; 2])> = STAGES.iter().map(|name| mean(name)).collect();
-    let rates = [(label("html-rate", &[]), pair(&|side| Some(side.profile.steps_per_s)))];
+    let means: Vec<(String, [Option<f64>; 2])> = ROWS.iter().map(|name| mean(name)).collect();
+    let rates = [(label("metric-recent_steps_per_second", &[]), pair(&|side| Some(side.profile.steps_per_s)))];
     let (mut body, mut y) = (String::new(), TOP - 8.0);
     for (group, unit, decimals) in [(&means[..], label("html-axis-ms", &[]), 1), (&rates[..], String::new(), 2)] {
         let (_, most) = range(group.iter().flat_map(|(_, pair)| pair.iter().flatten().copied()).chain([0.0]))?;

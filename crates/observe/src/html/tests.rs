@@ -3,9 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use tandem_flow::Stage;
+
+use super::plots;
 use crate::{
-    Bottleneck, Direction, Document, Line, Prediction, Profile, Reason, Recommendation, Side, StageProfile, Stretch,
-    Verdict, html,
+    Bottleneck, Direction, Document, Line, Prediction, Profile, Reason, Recommendation, Side, StageProfile,
+    TimelineSpan, Verdict, html,
 };
 
 const NASTY: &str = "<script>\"a\" & 'b'</script>";
@@ -29,12 +32,12 @@ fn side(name: &str) -> Side {
             warm_up: 20,
             period_ms: 50.0,
             steps_per_s: 20.0,
-            stages: ["load", "preprocess", "transfer", "train", "gaps"].map(stage).into(),
+            stages: plots::ROWS.map(stage).into(),
             data_busy: 0.4,
             model_busy: 0.69,
             starved: 0.31,
             variation: 0.1,
-            varies_with: Some("load".into()),
+            varies_with: Some(Stage::Load),
         },
         verdict: Verdict {
             healthy: false,
@@ -44,7 +47,7 @@ fn side(name: &str) -> Side {
         },
         knobs: None,
         headroom: Some(0.44),
-        lanes: vec![Stretch { stage: "load".into(), start_ms: 0.0, end_ms: 10.0 }],
+        lanes: vec![TimelineSpan { stage: Stage::Load, start_ms: 0.0, end_ms: 10.0 }],
         step_ms: [[10.0, 11.0, 12.0].repeat(100), vec![900.0]].concat(),
         queues: line(name, Some(4.0)),
         memory: line(name, Some(4.0)),
@@ -92,7 +95,7 @@ fn every_plot_is_there_once_for_each_side() {
         }
     }
     assert!(two.contains("id=\"plot-compare\"") && !one.contains("id=\"plot-compare\""));
-    assert!(one.contains("html-limited html-stage-load 31.0\u{a0}%") && one.contains("html-headroom +44\u{a0}%"));
+    assert!(one.contains("html-limited stage-load 31.0\u{a0}%") && one.contains("html-headroom +44\u{a0}%"));
     assert!(one.contains("+25.0\u{a0}%"), "2.0 was predicted, 1.6 measured");
 }
 
@@ -125,7 +128,7 @@ fn what_is_not_a_number_breaks_nothing() {
         for stage in &mut profile.stages {
             (stage.mean_ms, stage.std_ms, stage.share) = (bad, bad, bad);
         }
-        broken.lanes.push(Stretch { stage: "train".into(), start_ms: bad, end_ms: bad });
+        broken.lanes.push(TimelineSpan { stage: Stage::Train, start_ms: bad, end_ms: bad });
         broken.step_ms.push(bad);
         broken.verdict.recommendations[0].gain = bad;
         for line in [&mut broken.queues, &mut broken.memory, &mut broken.losses].into_iter().flatten() {
@@ -141,14 +144,13 @@ fn what_is_not_a_number_breaks_nothing() {
 }
 
 #[test]
-fn ten_thousand_stretches_stay_small() {
+fn ten_thousand_spans_stay_small() {
     let mut long = side("a");
-    let stages = ["load", "preprocess", "transfer", "train"];
-    let stretch = |n: usize| {
+    let span = |n: usize| {
         let start_ms = n as f64 * 7.3;
-        Stretch { stage: stages[n % 4].into(), start_ms, end_ms: start_ms + (n % 40) as f64 }
+        TimelineSpan { stage: Stage::TIMED[n % 4], start_ms, end_ms: start_ms + (n % 40) as f64 }
     };
-    long.lanes = (0..10_000).map(stretch).collect();
+    long.lanes = (0..10_000).map(span).collect();
     long.step_ms = (0..100_000).map(|n| f64::from(n % 97)).collect();
     let points: Vec<_> = (0..100_000).map(|n| (f64::from(n), f64::from(n % 89))).collect();
     for line in [&mut long.queues, &mut long.memory, &mut long.losses].into_iter().flatten() {
@@ -172,18 +174,23 @@ fn every_label_is_in_both_catalogues_and_none_is_left_over() {
         side.queues[0].limit = (!healthy).then_some(4.0);
         side
     };
-    for bottleneck in [Bottleneck::Variation, Bottleneck::Memory] {
+    for bottleneck in Bottleneck::ALL {
         html(&document(vec![with(bottleneck, false); 2]), Direction::RightToLeft, &label);
     }
     html(&document(vec![with(Bottleneck::Train, true)]), Direction::RightToLeft, &label);
-    let used = used.into_inner();
+    let (metrics, used): (BTreeSet<_>, BTreeSet<_>) =
+        used.into_inner().into_iter().partition(|(id, _)| id.starts_with("metric-"));
+    assert!(metrics.len() >= 6, "{metrics:?}");
     for catalogue in [include_str!("../../../cli/messages/en.ftl"), include_str!("../../../cli/messages/fa.ftl")] {
         let entry = |line: &str| {
             let (id, text) = line.split_once(" = ").expect("a message");
             let variables = text.split("{$").skip(1).filter_map(|part| part.split('}').next()).map(str::to_owned);
             (id.to_owned(), variables.collect())
         };
-        let lines = catalogue.lines().filter(|line| line.starts_with("html-"));
+        for (id, _) in &metrics {
+            assert!(catalogue.lines().any(|line| line.starts_with(&format!("{id} = "))), "{id}");
+        }
+        let lines = catalogue.lines().filter(|line| ["html-", "stage-"].iter().any(|of| line.starts_with(of)));
         assert_eq!(used, lines.map(entry).collect::<BTreeSet<(String, BTreeSet<String>)>>());
     }
 }

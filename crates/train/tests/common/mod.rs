@@ -34,7 +34,7 @@ pub(crate) fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -
         random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 26) * N_MELS]);
         inputs.id_lengths.push(row_tokens);
         inputs.mel_lengths.push(row_frames);
-        inputs.times.push(random.unit() as f32);
+        inputs.timesteps.push(random.unit() as f32);
         inputs.seeds.push(random.next());
     }
     inputs.reference =

@@ -45,7 +45,7 @@ pub(super) fn meters(meters: &[Meter], width: usize) -> Vec<Row> {
     meters.iter().map(row).collect()
 }
 
-/// A bar that can be read without colour.
+/// A bar that can be read without color.
 pub(super) fn bar(share: f64, width: usize) -> String {
     let full = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))

@@ -104,14 +104,14 @@ impl LiveDashboard {
             Arc::new(Shared { board: Mutex::new(board), ending: AtomicBool::new(false), presses: AtomicUsize::new(0) });
         let mut painter = Painter { shared: Arc::clone(&shared), terminal, label, on_stop, pressed: None };
         let thread = thread::Builder::new().name("dashboard".to_owned()).spawn(move || {
-            // The terminal may be gone, and with it whoever looks at it; the run goes on.
+            // The terminal may be gone, and with it whoever sees it; the run continues.
             let _ = painter.run();
             restore();
         });
         Ok(LiveDashboard { shared, painter: Some(thread.inspect_err(|_| restore())?) })
     }
 
-    /// Shows a look at the run.
+    /// Shows a snapshot of the run.
     pub(crate) fn update(&self, snapshot: Snapshot) {
         self.shared.board().update(snapshot);
     }

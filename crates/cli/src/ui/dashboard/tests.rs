@@ -6,7 +6,8 @@ use ratatui::backend::TestBackend;
 use super::parts::{History, columns, cut_text, duration, memory, meters, number, pad, stack};
 use super::terminal::Wish;
 use super::*;
-use tandem_observe::{MemoryUse, Profile, QueueFill, Reason, Recommendation, StageProfile, Verdict};
+use tandem_flow::{Place, Stage};
+use tandem_observe::{GAPS, MemoryUse, Profile, Progress, QueueFill, Reason, Recommendation, StageProfile, Verdict};
 
 const EN: &str = include_str!("../../../messages/en.ftl");
 const FA: &str = include_str!("../../../messages/fa.ftl");
@@ -23,14 +24,14 @@ fn english(id: &str) -> String {
 fn normal() -> Snapshot {
     let stage = |name: &str, mean_ms, share| StageProfile { name: name.to_owned(), mean_ms, std_ms: 1.25, share };
     let stages = vec![
-        stage("load", 41.0, 0.4),
-        stage("preprocess", 12.5, 0.122),
-        stage("transfer", 1.1, 0.011),
-        stage("train", 29.0, 0.283),
-        stage("gaps", 18.9, 0.184),
+        stage(Stage::Load.name(), 41.0, 0.4),
+        stage(Stage::Preprocess.name(), 12.5, 0.122),
+        stage(Stage::Transfer.name(), 1.1, 0.011),
+        stage(Stage::Train.name(), 29.0, 0.283),
+        stage(GAPS, 18.9, 0.184),
     ];
-    let place = |name: &str, device: &str, used_bytes, limit_bytes| MemoryUse {
-        name: name.to_owned(),
+    let place = |name: Place, device: &str, used_bytes, limit_bytes| MemoryUse {
+        name: name.to_string(),
         device: device.to_owned(),
         used_bytes,
         limit_bytes,
@@ -44,19 +45,23 @@ fn normal() -> Snapshot {
         why: "the model waits for files".to_owned(),
     };
     Snapshot {
-        step: 1234,
-        steps: 10_000,
-        epoch: 3,
+        progress: Progress {
+            step: 1234,
+            steps: 10_000,
+            epoch: 3,
+            eta_s: 2563.0,
+            loss: 2.345,
+            terms: vec![("prior".to_owned(), 1.2), ("duration".to_owned(), 0.4)],
+            lr: 3e-4,
+            grad_norm: 1.7,
+            steps_per_s: 3.42,
+            clips_per_s: 54.7,
+            audio_per_s: 312.4,
+            starved: 0.31,
+            memory_bytes: None,
+        },
         seconds: 361.0,
-        eta_s: 2563.0,
-        loss: 2.345,
-        terms: vec![("prior".to_owned(), 1.2), ("duration".to_owned(), 0.4)],
-        rate: 3e-4,
-        norm: 1.7,
         validation: Some(2.301),
-        steps_per_s: 3.42,
-        clips_per_s: 54.7,
-        audio_per_s: 312.4,
         total_clips: 19_744,
         total_audio_s: 112_000.0,
         total_s: 361.0,
@@ -82,13 +87,13 @@ fn normal() -> Snapshot {
         },
         headroom: 0.44,
         queues: vec![
-            QueueFill { name: "host".to_owned(), items: 1, capacity: 8 },
+            QueueFill { name: Place::Host.to_string(), items: 1, capacity: 8 },
             QueueFill { name: "device".to_owned(), items: 0, capacity: 2 },
         ],
         memory: vec![
-            place("host", "CPU", 2_400 << 20, Some(16_000 << 20)),
-            place("data", "GPU 0", 800 << 20, Some(4_096 << 20)),
-            place("model", "GPU 1", 7_900 << 20, Some(8_192 << 20)),
+            place(Place::Host, "CPU", 2_400 << 20, Some(16_000 << 20)),
+            place(Place::Data, "GPU 0", 800 << 20, Some(4_096 << 20)),
+            place(Place::Model, "GPU 1", 7_900 << 20, Some(8_192 << 20)),
         ],
         cpu_percent: Some(187.0),
         data_device: "GPU 0".to_owned(),
@@ -102,7 +107,8 @@ fn running(snapshot: Snapshot) -> Dashboard {
     for step in 0..300u32 {
         let validation = (step % 50 == 49).then(|| 2.0 + 40.0 / f64::from(step));
         let loss = 2.0 + 50.0 / f64::from(step + 1);
-        board.update(Snapshot { step: step.into(), loss, validation, ..normal() });
+        let progress = Progress { step: step.into(), loss, ..normal().progress };
+        board.update(Snapshot { progress, validation, ..normal() });
     }
     board.message("step 1200: checkpoint `runs/lj-small/step-1200`");
     board.update(snapshot);
@@ -114,20 +120,21 @@ fn extreme() -> Dashboard {
     let huge = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -f64::MAX, f64::MIN_POSITIVE];
     let mut board = Dashboard::new(&"runs/ρ日本語👩‍👩‍👧/".repeat(40), true);
     for (step, value) in huge.iter().cycle().take(60).enumerate() {
-        run.step = step as u64;
-        run.loss = *value;
+        run.progress.step = step as u64;
+        run.progress.loss = *value;
         run.validation = Some(*value);
         board.update(run.clone());
     }
-    (run.step, run.steps, run.epoch) = (u64::MAX, 0, u64::MAX);
-    (run.eta_s, run.steps_per_s, run.audio_per_s, run.headroom) = (f64::INFINITY, f64::MAX, f64::NAN, f64::INFINITY);
-    run.loss = f64::NAN;
+    let progress = &mut run.progress;
+    (progress.step, progress.steps, progress.epoch) = (u64::MAX, 0, u64::MAX);
+    (progress.eta_s, progress.steps_per_s, progress.audio_per_s) = (f64::INFINITY, f64::MAX, f64::NAN);
+    (progress.loss, run.headroom) = (f64::NAN, f64::INFINITY);
     run.profile.stages.iter_mut().zip(huge).for_each(|(stage, value)| {
         (stage.mean_ms, stage.std_ms, stage.share) = (value, value, value);
     });
     (run.profile.data_busy, run.profile.model_busy, run.profile.starved) = (f64::NAN, 1e300, -5.0);
     run.verdict.bottleneck = Bottleneck::Variation;
-    run.profile.varies_with = Some("l".repeat(500));
+    run.profile.varies_with = Some(Stage::Preprocess);
     run.verdict.recommendations[0].to = "9".repeat(900);
     run.queues[0].capacity = 0;
     run.queues[1].items = usize::MAX;
@@ -136,7 +143,7 @@ fn extreme() -> Dashboard {
     run.memory[1].limit_bytes = None;
     run.memory[2].used_bytes = u64::MAX;
     run.model_device = "一二三四五六七八九十".repeat(9);
-    run.terms = (0..60).map(|index| (format!("term{index}"), f64::NAN)).collect();
+    run.progress.terms = (0..60).map(|index| (format!("term{index}"), f64::NAN)).collect();
     board.update(run);
     board.message(&"x".repeat(3000));
     board.message(&"سلام‌ها \u{1b}[31m\t\u{2068}日本\u{2069}".repeat(300));
@@ -157,7 +164,7 @@ fn no_size_and_no_state_makes_it_panic() {
     let mut preparing = Dashboard::new("runs/a", true);
     preparing.message("reading");
     let mut bare = normal();
-    (bare.queues, bare.memory, bare.terms, bare.profile.stages) = Default::default();
+    (bare.queues, bare.memory, bare.progress.terms, bare.profile.stages) = Default::default();
     let boards = [Dashboard::new("", false), preparing, running(normal()), running(bare), extreme()];
     let sizes = |most: u16, step: usize| (0..most).step_by(step).chain(0..9).chain([most - 1, most]);
     for board in &boards {
@@ -201,7 +208,7 @@ fn large_screens_show_everything() {
         assert!(rows.iter().any(|row| row.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c) && c != '⠤')));
     }
     let rows = screen(&running(normal()), 120, 40, &english);
-    assert_has(&rows, &["details", "learning rate", "3.0e-4", "gradient norm", "processor", "187 %", "duration"]);
+    assert_has(&rows, &["details", "learning rate", "3.0e-4", "gradient norm", "CPU", "187 %", "duration"]);
 }
 
 #[test]
@@ -257,14 +264,14 @@ fn health_and_states_are_said_in_words() {
 }
 
 #[test]
-fn without_colour_nothing_is_coloured() {
+fn without_color_nothing_is_colored() {
     let mut board = running(normal());
-    for colour in [true, false] {
-        board.colour = colour;
+    for color in [true, false] {
+        board.color = color;
         let mut terminal = Terminal::new(TestBackend::new(120, 40)).expect("a terminal");
         terminal.draw(|frame| board.draw(frame, &english)).expect("drawn");
         let plain = |cell: &ratatui::buffer::Cell| cell.fg == Color::Reset && cell.bg == Color::Reset;
-        assert_eq!(terminal.backend().buffer().content().iter().all(plain), !colour);
+        assert_eq!(terminal.backend().buffer().content().iter().all(plain), !color);
     }
 }
 
@@ -350,6 +357,9 @@ fn every_text_is_in_both_languages_and_in_the_list() {
     };
     let source = include_str!("../dashboard.rs");
     let (list, code) = source.split_once("];").expect("the list of labels");
+    for id in labels() {
+        assert!(!find(EN, &id).is_empty() && !find(FA, &id).is_empty());
+    }
     let listed: BTreeSet<String> = LABELS.iter().map(|id| (*id).to_owned()).collect();
     assert_eq!(ids(list), listed);
     assert!(ids(code).is_subset(&listed), "{:?}", ids(code).difference(&listed));

@@ -1,0 +1,209 @@
+//! The errors of the libraries as texts of the catalogue: a key and its arguments, so that English and Persian are made from
+//! the same values.
+//!
+//! The libraries know nothing of languages or flags; each of their errors that a user meets is a `match` here. What is not
+//! converted yet is [`Text::Verbatim`], whose Persian is found by its English (`texts.rs`).
+
+use std::path::Path;
+
+use tandem_data::{CorpusError, MetadataError};
+use tandem_synth::SynthesisError;
+use tandem_train::{CheckpointError, RecordError, TrainError, VoiceError};
+
+use crate::messages::Messages;
+
+/// A text before it is said in a language.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Text {
+    /// A message of the catalogue with its arguments.
+    Message(&'static str, Vec<(&'static str, Text)>),
+    /// A text and lines below it.
+    List(Box<Text>, Vec<Text>),
+    /// A name or a path, or the English of something that is not converted yet.
+    Verbatim(String),
+}
+
+impl Text {
+    /// In the language of the catalogue.
+    pub(crate) fn render(&self, messages: &Messages) -> String {
+        match self {
+            Text::Verbatim(text) => messages.text(text.clone()),
+            Text::List(head, lines) => {
+                let lines = lines.iter().map(|line| format!("\n  {}", line.render(messages)));
+                head.render(messages) + &lines.collect::<String>()
+            }
+            Text::Message(key, arguments) => {
+                let rendered: Vec<(&str, String)> =
+                    arguments.iter().map(|(name, text)| (*name, text.render(messages))).collect();
+                let values: Vec<(&str, &dyn std::fmt::Display)> =
+                    rendered.iter().map(|(name, text)| (*name, text as &dyn std::fmt::Display)).collect();
+                messages.with(key, &values)
+            }
+        }
+    }
+}
+
+impl From<&Path> for Text {
+    fn from(path: &Path) -> Text {
+        Text::Verbatim(path.display().to_string())
+    }
+}
+
+/// The text of anything that can be shown and needs no translation of ours.
+fn shown(value: impl std::fmt::Display) -> Text {
+    Text::Verbatim(value.to_string())
+}
+
+/// `PLACE: what is wrong`.
+fn at(path: &Path, error: &dyn std::fmt::Display) -> Text {
+    Text::Message("error-at", vec![("path", path.into()), ("reason", shown(error))])
+}
+
+/// A library's error as a text of the catalogue.
+pub(crate) trait Explain: std::fmt::Display {
+    /// The key and the arguments.
+    fn text(&self) -> Text;
+}
+
+impl Explain for MetadataError {
+    fn text(&self) -> Text {
+        let about = |key, path: &Path| Text::Message(key, vec![("path", path.into())]);
+        match self {
+            MetadataError::NotAFolder(path) => about("error-not-a-folder", path),
+            MetadataError::NoMetadata(path) => about("error-no-metadata", path),
+            MetadataError::Io(path, error) => {
+                Text::Message("error-cannot-read", vec![("path", path.as_path().into()), ("reason", shown(error))])
+            }
+            MetadataError::Empty(path) => about("error-no-rows", path),
+            MetadataError::TooManySpeakers(path) => {
+                let most = ("most", shown(u16::MAX));
+                Text::Message("error-too-many-speakers", vec![("path", path.as_path().into()), most])
+            }
+            MetadataError::SpeakerRow(path, line) => {
+                Text::Message("error-speaker-row", vec![("line", shown(line)), ("path", path.as_path().into())])
+            }
+            MetadataError::NoAudioFolder(path) => about("error-no-audio-folder", path),
+            other => shown(other),
+        }
+    }
+}
+
+impl Explain for CorpusError {
+    fn text(&self) -> Text {
+        let list = |head, reports: &[tandem_data::FaultReport]| {
+            let lines = reports.iter().map(|report| shown(format!("{}: {}", report.id, report.reason)));
+            Text::List(Box::new(head), lines.collect())
+        };
+        match self {
+            CorpusError::Metadata(error) => error.text(),
+            CorpusError::Frontend(error) => shown(error),
+            CorpusError::NothingUsable(first) => list(Text::Message("error-nothing-usable", Vec::new()), first),
+            CorpusError::TooMany { faults, rows, first } => {
+                let counts = vec![("faults", shown(faults)), ("rows", shown(rows))];
+                list(Text::Message("error-too-many-faults", counts), first)
+            }
+            CorpusError::Stopped => Text::Message("data-stopped", Vec::new()),
+        }
+    }
+}
+
+impl Explain for CheckpointError {
+    fn text(&self) -> Text {
+        let about = |key, path: &Path| Text::Message(key, vec![("path", path.into())]);
+        match self {
+            CheckpointError::None(path) if !path.exists() => about("error-does-not-exist", path),
+            CheckpointError::None(path) => about("error-no-checkpoint", path),
+            CheckpointError::Io(path, error) => at(path, error),
+            CheckpointError::Damaged(path, what) => {
+                Text::Message("error-damaged", vec![("path", path.as_path().into()), ("reason", shown(what))])
+            }
+            CheckpointError::Version(path, what) => at(path, what),
+            CheckpointError::Mismatch(path, lines) => {
+                Text::List(Box::new(about("error-other-run", path)), lines.iter().map(shown).collect())
+            }
+        }
+    }
+}
+
+impl Explain for SynthesisError {
+    fn text(&self) -> Text {
+        let plain = |key| Text::Message(key, Vec::new());
+        match self {
+            SynthesisError::Weights(error) => shown(error),
+            SynthesisError::Settings(error) => shown(error),
+            SynthesisError::Frontend(error) => shown(error),
+            SynthesisError::Empty => plain("error-empty-text"),
+            SynthesisError::NothingToSay => plain("error-no-words"),
+            SynthesisError::Unknown(symbols) => {
+                let codes = |symbol: &str| {
+                    let codes: Vec<String> = symbol.chars().map(|c| format!("U+{:04X}", c as u32)).collect();
+                    format!("`{symbol}` ({})", codes.join(" "))
+                };
+                let named: Vec<String> = symbols.iter().map(|symbol| codes(symbol)).collect();
+                Text::Message("error-unknown-symbols", vec![("symbols", shown(named.join(" ")))])
+            }
+            SynthesisError::Reference(path, error) => at(path, error),
+            SynthesisError::ShortReference(path, seconds) => {
+                let seconds = ("seconds", shown(format!("{seconds:.2}")));
+                Text::Message("error-short-reference", vec![("path", path.as_path().into()), seconds])
+            }
+            SynthesisError::NoReference => plain("error-no-reference"),
+            SynthesisError::NoSpeaker(name, known) if known.is_empty() => {
+                Text::Message("error-unknown-speaker", vec![("name", shown(name))])
+            }
+            SynthesisError::NoSpeaker(name, known) => {
+                Text::Message("error-no-speaker", vec![("name", shown(name)), ("known", shown(known.join(", ")))])
+            }
+            SynthesisError::OneSpeaker => plain("error-one-speaker"),
+        }
+    }
+}
+
+impl Explain for VoiceError {
+    fn text(&self) -> Text {
+        match self {
+            VoiceError::Checkpoint(error) => error.text(),
+            VoiceError::Synthesis(error) => error.text(),
+        }
+    }
+}
+
+impl Explain for RecordError {
+    fn text(&self) -> Text {
+        let about = |key, path: &Path| Text::Message(key, vec![("path", path.into())]);
+        match self {
+            RecordError::NotARun(path) => about("error-not-a-run", path),
+            RecordError::Damaged(path, why) => {
+                Text::Message("error-unreadable", vec![("path", path.as_path().into()), ("reason", shown(why))])
+            }
+            RecordError::OtherVersion { path, version } => {
+                let here = ("here", shown(env!("CARGO_PKG_VERSION")));
+                let version = ("version", shown(version));
+                Text::Message("error-other-version", vec![("path", path.as_path().into()), version, here])
+            }
+            RecordError::NoSnapshots(path) => about("error-too-few-steps", path),
+        }
+    }
+}
+
+impl Explain for TrainError {
+    fn text(&self) -> Text {
+        match self {
+            TrainError::Checkpoint(error) => error.text(),
+            TrainError::Io(path, error) => at(path, error),
+            TrainError::Locked(path) => Text::Message("error-locked", vec![("path", path.as_path().into())]),
+            TrainError::OutOfMemory { rows, frames } => {
+                Text::Message("error-out-of-memory", vec![("rows", shown(rows)), ("frames", shown(frames))])
+            }
+            TrainError::Misplaced(names) => Text::Message("error-misplaced", vec![("names", shown(names.join(", ")))]),
+            TrainError::NotFinite(step, clips) => {
+                Text::Message("error-not-finite", vec![("step", shown(step)), ("clips", shown(clips.join(", ")))])
+            }
+            // A stage's cause and what the data says are still English texts.
+            other => shown(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

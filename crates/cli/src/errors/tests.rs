@@ -1,0 +1,76 @@
+//! Every error that is converted says in English what the library says, and says it in Persian, too.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+use tandem_data::FaultReport;
+
+use super::*;
+use crate::messages::Lang;
+
+fn samples() -> Vec<Box<dyn Explain>> {
+    let path = || PathBuf::from("/nowhere/run");
+    // Something that is there.
+    let there = || PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let io = || io::Error::new(io::ErrorKind::PermissionDenied, "no leave");
+    let report = || FaultReport {
+        id: "c1".to_owned(),
+        path: None,
+        kind: "missing",
+        reason: "empty text".to_owned(),
+        limit: false,
+    };
+    vec![
+        Box::new(MetadataError::NotAFolder(path())),
+        Box::new(MetadataError::NoMetadata(path())),
+        Box::new(MetadataError::Io(path(), io())),
+        Box::new(MetadataError::Empty(path())),
+        Box::new(MetadataError::TooManySpeakers(path())),
+        Box::new(MetadataError::SpeakerRow(path(), 7)),
+        Box::new(MetadataError::NoAudioFolder(path())),
+        Box::new(CorpusError::Metadata(MetadataError::Empty(path()))),
+        Box::new(CorpusError::NothingUsable(vec![report(), report()])),
+        Box::new(CorpusError::TooMany { faults: 3, rows: 9, first: vec![report()] }),
+        Box::new(CheckpointError::None(path())),
+        Box::new(CheckpointError::None(there())),
+        Box::new(CheckpointError::Damaged(path(), "x".to_owned())),
+        Box::new(CheckpointError::Mismatch(path(), vec!["a: 1 here, 2 there".to_owned()])),
+        Box::new(SynthesisError::Empty),
+        Box::new(SynthesisError::NothingToSay),
+        Box::new(SynthesisError::Unknown(BTreeSet::from(["ß".to_owned(), "ж".to_owned()]))),
+        Box::new(SynthesisError::ShortReference(path(), 0.25)),
+        Box::new(SynthesisError::NoReference),
+        Box::new(SynthesisError::NoSpeaker("ada".to_owned(), Vec::new())),
+        Box::new(SynthesisError::NoSpeaker("ada".to_owned(), vec!["bob".to_owned(), "eve".to_owned()])),
+        Box::new(SynthesisError::OneSpeaker),
+        Box::new(VoiceError::Synthesis(SynthesisError::Empty)),
+        Box::new(RecordError::NotARun(path())),
+        Box::new(RecordError::Damaged(path(), "cut off".to_owned())),
+        Box::new(RecordError::OtherVersion { path: path(), version: "9.9.9".to_owned() }),
+        Box::new(RecordError::NoSnapshots(path())),
+        Box::new(TrainError::Checkpoint(CheckpointError::None(path()))),
+        Box::new(TrainError::Locked(path())),
+        Box::new(TrainError::OutOfMemory { rows: 4, frames: 99 }),
+        Box::new(TrainError::Misplaced(vec!["a".to_owned()])),
+        Box::new(TrainError::NotFinite(3, vec!["c1".to_owned(), "c2".to_owned()])),
+    ]
+}
+
+#[test]
+fn both_languages_come_from_the_same_key_and_values() {
+    let (english, persian) = (Messages::for_user(Some(Lang::En)), Messages::for_user(Some(Lang::Fa)));
+    let is_persian = |c: char| ('\u{0600}'..='\u{06FF}').contains(&c);
+    for error in samples() {
+        let (own, text) = (error.to_string(), error.text());
+        // A library names no flags; what it still says with one may be said in other words.
+        if !own.contains("--") {
+            assert_eq!(text.render(&english), own);
+        }
+        let in_persian = text.render(&persian);
+        assert!(in_persian.chars().any(is_persian), "{own}: {in_persian}");
+        if own.contains("/nowhere/run") {
+            assert!(in_persian.contains("/nowhere/run"), "{in_persian}");
+        }
+    }
+}

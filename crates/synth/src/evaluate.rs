@@ -1,0 +1,239 @@
+//! How good a voice is on held-out clips: mel, duration and boundary errors, losses.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Serialize;
+use tandem_audio::MelStats;
+use tandem_data::Corpus;
+use tandem_model::{HostInputs, LossTerms, Losses, Totals};
+
+use crate::sampler::{SynthesisSettings, sample_mel};
+use crate::synthesizer::Synthesizer;
+use crate::validation::validation_losses;
+
+/// Clips that are not trained on, as the model takes them.
+#[derive(Clone, Debug)]
+pub struct HeldOutBatch {
+    /// Which clips of the corpus.
+    pub clips: Vec<u32>,
+    /// Their texts and mels.
+    pub inputs: HostInputs,
+}
+
+/// What an evaluation says. Lengths are in frames of the features, times in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Evaluation {
+    /// Held-out clips.
+    pub clips: usize,
+    /// Steps that the model has learned.
+    pub step: u64,
+    /// Median distance between where a sound ends and where the model says so; none without known times.
+    pub boundary_error_ms_median: Option<f64>,
+    /// The same when all sounds are taken to be equally long.
+    pub boundary_error_ms_uniform: Option<f64>,
+    /// Boundaries that were compared.
+    pub boundaries: usize,
+    /// Mean of |predicted - true| / true length of a clip.
+    pub length_error: f64,
+    /// Mean distance of the spoken log-mel from the true one, with the true timing.
+    pub mel_l1: f64,
+    /// The same for a spectrogram that is the mean everywhere.
+    pub mel_l1_baseline: f64,
+    /// `mel_l1 / mel_l1_baseline`.
+    pub mel_l1_ratio: f64,
+    /// Held-out loss.
+    pub loss: f64,
+    /// Its terms, in the order of [`Losses::NAMES`].
+    pub loss_terms: LossTerms,
+    /// Held-out loss with the reference of another speaker; none when there is one.
+    pub loss_wrong_speaker: Option<f64>,
+    /// Why something is none.
+    pub notes: Vec<String>,
+    /// Each clip, the worst alignment first.
+    pub worst: Vec<ClipScore>,
+}
+
+/// How well one clip is aligned.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClipScore {
+    /// Its id.
+    pub id: String,
+    /// Mean squared distance of its frames from what its text predicts, in standard deviations.
+    pub misfit: f64,
+}
+
+/// Evaluates a voice on prepared clips of `corpus`.
+pub fn evaluate(
+    synthesizer: &Synthesizer,
+    step: u64,
+    corpus: &Corpus,
+    batches: &[HeldOutBatch],
+    on_progress: &mut dyn FnMut(usize),
+) -> Evaluation {
+    let (stats, mel_settings) = (&synthesizer.bundle().stats, &synthesizer.bundle().mel);
+    let (model, shape, device) = (synthesizer.model(), synthesizer.input_shape(), synthesizer.device());
+    let hop_ms = 1000.0 * mel_settings.hop_length as f64 / f64::from(mel_settings.sample_rate);
+    let (mut errors, mut uniform) = (Vec::new(), Vec::new());
+    let (mut length_errors, mut distances, mut baselines) = (Vec::new(), (0.0, 0usize), 0.0);
+    let mut worst = Vec::new();
+    let mut unknown_times = 0;
+    let mut clips = 0;
+    for batch in batches {
+        let inputs = batch.inputs.clone().upload(&shape, device);
+        let durations = model.alignment(&inputs);
+        let settings = SynthesisSettings::default();
+        let forced = sample_mel(model, &inputs.text, inputs.reference.as_ref(), Some(durations.clone()), settings);
+        let free = sample_mel(model, &inputs.text, inputs.reference.as_ref(), None, settings);
+        for (row, &clip) in batch.clips.iter().enumerate() {
+            let frames = batch.inputs.mel_lengths[row];
+            let (id, _) = corpus.name(clip);
+            let durations = &durations[row];
+            match known_ends(corpus.folder(), &id, mel_settings.sample_rate) {
+                Some(ends) if ends.len() == durations.len() => {
+                    compare_ends(&ends, durations, frames, hop_ms, &mut errors, &mut uniform);
+                }
+                // Times of the sounds alone: the silences at both ends belong to the first and the last of them.
+                Some(ends) if ends.len() >= 2 && ends.len() + 2 == durations.len() => {
+                    let mut sounds = durations[1..durations.len() - 1].to_vec();
+                    sounds[0] += durations[0];
+                    *sounds.last_mut().expect("two or more") += durations[durations.len() - 1];
+                    compare_ends(&ends, &sounds, frames, hop_ms, &mut errors, &mut uniform);
+                }
+                _ => unknown_times += 1,
+            }
+            let predicted: u32 = free.durations[row].iter().sum();
+            length_errors.push((f64::from(predicted) - frames as f64).abs() / frames as f64);
+            let n_mels = batch.inputs.n_mels;
+            let truth = &batch.inputs.mel[row * batch.inputs.frames * n_mels..][..frames * n_mels];
+            let spoken = &forced.mel[row * forced.frames * n_mels..][..frames * n_mels];
+            distances.0 += distance(truth, spoken, stats);
+            baselines += distance(truth, &vec![0.0; frames * n_mels], stats);
+            distances.1 += frames * n_mels;
+            let fit = single_losses(synthesizer, &batch.inputs.rows(row..row + 1))[0];
+            worst.push(ClipScore { id, misfit: fit });
+            clips += 1;
+            on_progress(clips);
+        }
+    }
+    worst.sort_by(|a, b| b.misfit.total_cmp(&a.misfit));
+    worst.truncate(10);
+    let mut notes = Vec::new();
+    if clips > 0 && unknown_times == clips {
+        notes.push("no clip has known times (timings/ID.csv): boundary errors are not known".to_owned());
+    } else if unknown_times > 0 {
+        notes.push(format!(
+            "{unknown_times} of {clips} clips have no known times (timings/ID.csv): boundary errors are of the others"
+        ));
+    }
+    let losses = |batches: &[HeldOutBatch]| {
+        let inputs: Vec<&HostInputs> = batches.iter().map(|batch| &batch.inputs).collect();
+        validation_losses(model, &shape, &inputs, device, usize::MAX, 2)
+    };
+    let terms = losses(batches);
+    let loss_wrong_speaker = wrong_speaker(batches, corpus).map(|batches| losses(&batches).iter().sum());
+    if loss_wrong_speaker.is_none() {
+        notes.push("one speaker: there is no wrong reference to compare with".to_owned());
+    }
+    let (mel_l1, mel_l1_baseline) = (distances.0 / distances.1 as f64, baselines / distances.1 as f64);
+    Evaluation {
+        clips,
+        step,
+        boundaries: errors.len(),
+        boundary_error_ms_median: median(&mut errors),
+        boundary_error_ms_uniform: median(&mut uniform),
+        length_error: length_errors.iter().sum::<f64>() / length_errors.len().max(1) as f64,
+        mel_l1,
+        mel_l1_baseline,
+        mel_l1_ratio: mel_l1 / mel_l1_baseline,
+        loss: terms.iter().sum(),
+        loss_terms: terms,
+        loss_wrong_speaker,
+        notes,
+        worst,
+    }
+}
+
+fn single_losses(synthesizer: &Synthesizer, inputs: &HostInputs) -> LossTerms {
+    let totals = Totals::new(&inputs.mel_lengths, &inputs.id_lengths);
+    let inputs = inputs.clone().upload(&synthesizer.input_shape(), synthesizer.device());
+    let (losses, _) = synthesizer.model().losses(&inputs, totals, 0.0, false);
+    let values = Losses::values(&losses).into_data().try_into_vec::<f32>().expect("losses are single precision");
+    std::array::from_fn(|n| f64::from(values[n]))
+}
+
+/// In log-mel, not in standard deviations.
+fn distance(a: &[f32], b: &[f32], stats: &MelStats) -> f64 {
+    let bands = stats.std.len();
+    (a.iter().zip(b).enumerate()).map(|(n, (a, b))| f64::from((a - b).abs() * stats.std[n % bands])).sum()
+}
+
+fn compare_ends(
+    ends: &[f64],
+    durations: &[u32],
+    frames: usize,
+    hop_ms: f64,
+    errors: &mut Vec<f64>,
+    uniform: &mut Vec<f64>,
+) {
+    let mut frame = 0.0;
+    let total_ms = ends.last().copied().unwrap_or(0.0) * 1000.0;
+    // The last boundary is the end of the clip, which nobody has to find.
+    for (n, (end, &duration)) in ends.iter().zip(durations).enumerate().take(ends.len().saturating_sub(1)) {
+        frame += f64::from(duration);
+        // Frame n is centred on sample n * hop: a boundary before it lies half a hop earlier.
+        let found = ((frame - 0.5) * hop_ms).min(frames as f64 * hop_ms);
+        errors.push((found - 1000.0 * end).abs());
+        uniform.push((total_ms * (n + 1) as f64 / ends.len() as f64 - 1000.0 * end).abs());
+    }
+}
+
+/// When each sound ends, in seconds, from `timings/ID.csv` (`symbol,start,end`, in samples of the features' rate).
+fn known_ends(folder: &Path, id: &str, rate: u32) -> Option<Vec<f64>> {
+    let text = std::fs::read_to_string(folder.join("timings").join(format!("{id}.csv"))).ok()?;
+    text.lines().map(|line| Some(line.rsplit(',').next()?.parse::<f64>().ok()? / f64::from(rate))).collect()
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    (!values.is_empty()).then(|| values[values.len() / 2])
+}
+
+/// The same clips, each with the reference of a clip of another speaker.
+fn wrong_speaker(batches: &[HeldOutBatch], corpus: &Corpus) -> Option<Vec<HeldOutBatch>> {
+    let mut references: HashMap<u16, (Vec<f32>, usize)> = HashMap::new();
+    for batch in batches {
+        let reference = batch.inputs.reference.as_ref()?;
+        let size = reference.frames * batch.inputs.n_mels;
+        for (row, &clip) in batch.clips.iter().enumerate() {
+            let mel = reference.mel[row * size..(row + 1) * size].to_vec();
+            references.entry(corpus.entry(clip).speaker).or_insert((mel, reference.lengths[row]));
+        }
+    }
+    let mut speakers: Vec<u16> = references.keys().copied().collect();
+    speakers.sort_unstable();
+    if speakers.len() < 2 {
+        return None;
+    }
+    let wrong = |batch: &HeldOutBatch| {
+        let mut inputs = batch.inputs.clone();
+        if let Some(reference) = &mut inputs.reference {
+            let size = reference.frames * inputs.n_mels;
+            for (row, &clip) in batch.clips.iter().enumerate() {
+                let speaker = corpus.entry(clip).speaker;
+                let at = speakers.iter().position(|other| *other == speaker).unwrap_or(0);
+                let (mel, length) = &references[&speakers[(at + 1) % speakers.len()]];
+                reference.mel[row * size..(row + 1) * size].copy_from_slice(mel);
+                reference.lengths[row] = *length;
+            }
+        }
+        HeldOutBatch { clips: batch.clips.clone(), inputs }
+    };
+    Some(batches.iter().map(wrong).collect())
+}
+
+/// The durations of one row as the aligner finds them.
+pub fn alignment_of(synthesizer: &Synthesizer, inputs: &HostInputs, row: usize) -> Vec<u32> {
+    let one = inputs.rows(row..row + 1).upload(&synthesizer.input_shape(), synthesizer.device());
+    synthesizer.model().alignment(&one).into_iter().next().unwrap_or_default()
+}

@@ -1,0 +1,155 @@
+//! From text to mel: predicted durations, then the flow from noise to mel, an ordinary differential equation that is
+//! solved in a few steps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tandem_flow::Random;
+use tandem_model::burn::tensor::{Tensor, TensorData};
+use tandem_model::{Conditioning, MIN_FRAMES, ReferenceInputs, SIGMA_MIN, TextInputs, Voice};
+
+/// How the flow is integrated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Solver {
+    /// One evaluation of the decoder a step.
+    Euler,
+    /// Two evaluations a step: the velocity in the middle of it.
+    Midpoint,
+}
+
+impl fmt::Display for Solver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Solver::Euler => "euler",
+            Solver::Midpoint => "midpoint",
+        })
+    }
+}
+
+impl FromStr for Solver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Solver, String> {
+        match text {
+            "euler" => Ok(Solver::Euler),
+            "midpoint" => Ok(Solver::Midpoint),
+            _ => Err(format!("no solver `{text}`: euler or midpoint")),
+        }
+    }
+}
+
+/// How a text is synthesized.
+#[derive(Clone, Copy, Debug)]
+pub struct SynthesisSettings {
+    /// Steps of the solver.
+    pub steps: usize,
+    /// The solver.
+    pub solver: Solver,
+    /// Standard deviation of the noise that the flow starts from: less is clearer, more is livelier. Measured on a real
+    /// speaker after 2,000 steps: WER 33 % with 0.2, 48 % with 0.667.
+    pub temperature: f32,
+    /// 2 is twice as fast.
+    pub speed: f32,
+    /// Another seed gives another take.
+    pub seed: u64,
+}
+
+impl Default for SynthesisSettings {
+    fn default() -> Self {
+        SynthesisSettings { steps: 10, solver: Solver::Euler, temperature: 0.2, speed: 1.0, seed: 1 }
+    }
+}
+
+/// Mels of a batch of texts.
+#[derive(Clone, Debug)]
+pub struct SampledMel {
+    /// Normalized log-mel, `rows * frames * n_mels`.
+    pub mel: Vec<f32>,
+    /// Frames of each row, padding included.
+    pub frames: usize,
+    /// Frames of each token, for each row.
+    pub durations: Vec<Vec<u32>>,
+}
+
+/// Synthesizes the mels of texts. With `durations`, each token lasts as long as given; without, as long as predicted.
+pub fn sample_mel(
+    voice: &Voice,
+    text: &TextInputs,
+    reference: Option<&ReferenceInputs>,
+    durations: Option<Vec<Vec<u32>>>,
+    settings: SynthesisSettings,
+) -> SampledMel {
+    let encoded = voice.encode(text, reference);
+    let [rows, tokens, n_mels] = encoded.mean.dims();
+    let durations = durations.unwrap_or_else(|| {
+        let predicted = voice.log_durations(&encoded, text).into_data();
+        let predicted = predicted.try_into_vec::<f32>().expect("durations are single precision");
+        round_durations(&predicted, &text.lengths, tokens, settings.speed)
+    });
+    let longest = durations.iter().map(|row| row.iter().sum::<u32>() as usize).max().unwrap_or(0);
+    let frames = longest.max(1).next_multiple_of(voice.group());
+    let on = voice.expand(&encoded, &durations, frames);
+    let mut noise = vec![0.0; rows * frames * n_mels];
+    for (row, noise) in noise.chunks_mut(frames * n_mels).enumerate() {
+        Random::at(&[settings.seed, row as u64]).fill_normal(noise);
+        noise.iter_mut().for_each(|value| *value *= settings.temperature);
+    }
+    let device = encoded.mean.device();
+    let mut x = Tensor::from_data(TensorData::new(noise, [rows, frames, n_mels]), &device);
+    let steps = settings.steps.max(1);
+    for step in 0..steps {
+        let (t, size) = (step as f64 / steps as f64, 1.0 / steps as f64);
+        let slope = match settings.solver {
+            Solver::Euler => velocity(voice, x.clone(), t, &on),
+            Solver::Midpoint => {
+                let halfway = x.clone() + velocity(voice, x.clone(), t, &on).mul_scalar(0.5 * size);
+                velocity(voice, halfway, t + 0.5 * size, &on)
+            }
+        };
+        x = x + slope.mul_scalar(size);
+    }
+    let mel = x.into_data().try_into_vec::<f32>().expect("mels are single precision");
+    SampledMel { mel, frames, durations }
+}
+
+/// The velocity of the flow where the decoder sees `x1` behind `x_t`: `x1 - (1 - sigma_min) x0`, with the `x0` that lies
+/// on the same path.
+fn velocity(voice: &Voice, x_t: Tensor<3>, t: f64, on: &Conditioning) -> Tensor<3> {
+    let x1 = voice.denoise(x_t.clone(), t as f32, on);
+    let noise_share = 1.0 - (1.0 - SIGMA_MIN) * t;
+    let x0 = (x_t - x1.clone().mul_scalar(t)).div_scalar(noise_share);
+    x1 - x0.mul_scalar(1.0 - SIGMA_MIN)
+}
+
+/// Rounds so that errors do not add up: each token ends where the true sum of what came before says.
+fn round_durations(predicted: &[f32], lengths: &[usize], tokens: usize, speed: f32) -> Vec<Vec<u32>> {
+    (predicted.chunks(tokens).zip(lengths))
+        .map(|(row, &length)| {
+            let (mut sum, mut given) = (0.0f64, 0u32);
+            row[..length]
+                .iter()
+                .map(|&value| {
+                    sum += f64::from(value.clamp(-5.0, 7.0)).exp() / f64::from(speed);
+                    let frames = ((sum - f64::from(given)).round() as u32).max(MIN_FRAMES as u32);
+                    given += frames;
+                    frames
+                })
+                .collect()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_keeps_the_sum() {
+        let logs: Vec<f32> = (0..40).map(|_| 3.4f32.ln()).collect();
+        let rounded = round_durations(&logs, &[40], 40, 1.0);
+        assert_eq!(rounded[0].iter().sum::<u32>(), 136, "40 times 3.4");
+        assert!(rounded[0].iter().all(|&frames| frames == 3 || frames == 4));
+        assert_eq!(round_durations(&logs, &[20], 40, 0.5)[0].iter().sum::<u32>(), 136, "half the tokens at half speed");
+        assert!(round_durations(&logs, &[40], 40, 10.0)[0].iter().all(|&frames| frames as usize >= MIN_FRAMES));
+    }
+}

@@ -1,0 +1,305 @@
+//! Tokens to waveform: the acoustic model, the sampler and a vocoder as one value, on any device.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tandem_audio::{
+    AudioError, Decoder, GriffinLim, LogMel, MelSettings, MelStats, Resampler, SettingsError, Vocoder, open_audio,
+    write_wav,
+};
+use tandem_data::files::write_atomically;
+use tandem_model::weights::{self, Tensors, WeightsError};
+use tandem_model::{Device, HostInputs, HostReference, InputShape, ModelConfig, REFERENCE_FRAMES, TextInputs, Voice};
+use tandem_text::{Frontend, FrontendError, Language, is_word};
+
+use crate::sampler::{SynthesisSettings, sample_mel};
+
+/// A reference must have at least this many seconds.
+const MIN_REFERENCE_SECONDS: f64 = 1.0;
+
+/// Everything that synthesis needs besides weights.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Shapes of the model.
+    pub config: ModelConfig,
+    /// What a frame is.
+    pub mel: MelSettings,
+    /// How frames are normalized.
+    pub stats: MelStats,
+}
+
+/// A trained voice on a device.
+#[derive(Debug)]
+pub struct Synthesizer {
+    voice: Voice,
+    bundle: Bundle,
+    device: Device,
+}
+
+/// What was synthesized.
+#[derive(Clone, Debug)]
+pub struct Speech {
+    /// The waveform.
+    pub samples: Vec<f32>,
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// Log-mel, `[bands][frames]`.
+    pub mel: Vec<f32>,
+    /// Frames.
+    pub frames: usize,
+    /// Frames of each token.
+    pub durations: Vec<u32>,
+}
+
+impl Speech {
+    /// Writes a WAV file, whole or not at all.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write_wav(&self.samples, self.sample_rate, &mut bytes)?;
+        write_atomically(path, &bytes)
+    }
+
+    /// Its length.
+    pub fn seconds(&self) -> f64 {
+        self.samples.len() as f64 / f64::from(self.sample_rate)
+    }
+}
+
+/// Why nothing can be synthesized.
+#[derive(Debug)]
+pub enum SynthesisError {
+    /// The weights do not fit.
+    Weights(WeightsError),
+    /// The settings of the features.
+    Settings(SettingsError),
+    /// No text.
+    Empty,
+    /// Nothing that could be spoken is left of the text.
+    NothingToSay,
+    /// The text cannot be turned into symbols.
+    Frontend(FrontendError),
+    /// Characters or phonemes that no text of the training data has.
+    Unknown(BTreeSet<String>),
+    /// The reference cannot be read.
+    Reference(PathBuf, AudioError),
+    /// The reference is too short: so many seconds.
+    ShortReference(PathBuf, f64),
+    /// The voice has many speakers, and none was given.
+    NoReference,
+    /// No speaker of this name; these there are.
+    NoSpeaker(String, Vec<String>),
+    /// The voice has one speaker and cannot imitate others.
+    OneSpeaker,
+}
+
+impl fmt::Display for SynthesisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SynthesisError::Weights(error) => write!(f, "{error}"),
+            SynthesisError::Settings(error) => write!(f, "{error}"),
+            SynthesisError::Empty => write!(f, "the text is empty"),
+            SynthesisError::NothingToSay => write!(f, "the text has no words"),
+            SynthesisError::Frontend(error) => write!(f, "{error}"),
+            SynthesisError::Unknown(symbols) => {
+                write!(f, "the voice was never trained on these symbols:")?;
+                symbols.iter().try_for_each(|symbol| {
+                    let codes: Vec<String> = symbol.chars().map(|c| format!("U+{:04X}", c as u32)).collect();
+                    write!(f, " `{symbol}` ({})", codes.join(" "))
+                })
+            }
+            SynthesisError::Reference(path, error) => write!(f, "{}: {error}", path.display()),
+            SynthesisError::ShortReference(path, seconds) => {
+                write!(
+                    f,
+                    "{}: {seconds:.2} s of reference are too few; at least {MIN_REFERENCE_SECONDS:.0} s, better 3 s or more",
+                    path.display()
+                )
+            }
+            SynthesisError::NoReference => {
+                write!(f, "this voice has many speakers: say which one with --speaker FILE.wav")
+            }
+            SynthesisError::NoSpeaker(name, known) if known.is_empty() => {
+                write!(f, "no speaker `{name}`: neither a file nor a name that the run knows")
+            }
+            SynthesisError::NoSpeaker(name, known) => {
+                write!(f, "no speaker `{name}`: neither a file nor one of {}", known.join(", "))
+            }
+            SynthesisError::OneSpeaker => {
+                write!(f, "this voice has one speaker; it cannot imitate another (--speaker)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SynthesisError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SynthesisError::Weights(error) => Some(error),
+            SynthesisError::Settings(error) => Some(error),
+            SynthesisError::Frontend(error) => Some(error),
+            SynthesisError::Reference(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Synthesizer {
+    /// A voice that is on `device`.
+    pub fn new(voice: Voice, bundle: Bundle, device: &Device) -> Synthesizer {
+        Synthesizer { voice, bundle, device: device.clone() }
+    }
+
+    /// Puts weights on a device.
+    pub fn from_weights(bundle: Bundle, tensors: &Tensors, device: &Device) -> Result<Synthesizer, SynthesisError> {
+        let voice = weights::import(Voice::new(&bundle.config, 0, device), tensors).map_err(SynthesisError::Weights)?;
+        Ok(Synthesizer::new(voice, bundle, device))
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Voice {
+        &self.voice
+    }
+
+    /// What it knows besides weights.
+    pub fn bundle(&self) -> &Bundle {
+        &self.bundle
+    }
+
+    /// Where it is.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What its inputs look like.
+    pub fn input_shape(&self) -> InputShape {
+        InputShape::new(&self.bundle.config)
+    }
+
+    /// The ids of a text, or which of its symbols the voice does not know.
+    pub fn encode(frontend: &Frontend, text: &str, language: Option<&Language>) -> Result<Vec<i32>, SynthesisError> {
+        if text.trim().is_empty() {
+            return Err(SynthesisError::Empty);
+        }
+        let encoded = frontend.encode(text, language).map_err(SynthesisError::Frontend)?;
+        if !encoded.unknown.is_empty() {
+            return Err(SynthesisError::Unknown(encoded.unknown));
+        }
+        if !frontend.vocabulary.decode(&encoded.ids).any(is_word) {
+            return Err(SynthesisError::NothingToSay);
+        }
+        Ok(encoded.ids.into_iter().map(|id| id as i32).collect())
+    }
+
+    /// Reads reference audio. Of a long one, a crop from the middle.
+    pub fn reference(&self, path: &Path) -> Result<HostReference, SynthesisError> {
+        let failed = |error| SynthesisError::Reference(path.to_owned(), error);
+        let mel_settings = &self.bundle.mel;
+        let mut samples = Vec::new();
+        let mut file = open_audio(path).map_err(failed)?;
+        let shape = Decoder::new().decode(&mut file, &mut samples).map_err(failed)?;
+        let seconds = samples.len() as f64 / f64::from(shape.rate);
+        if seconds < MIN_REFERENCE_SECONDS {
+            return Err(SynthesisError::ShortReference(path.to_owned(), seconds));
+        }
+        if shape.rate != mel_settings.sample_rate {
+            Resampler::new(shape.rate, mel_settings.sample_rate).map_err(failed)?.resample(&mut samples, 0);
+        }
+        let mut log_mel = LogMel::new(mel_settings).map_err(SynthesisError::Settings)?;
+        let mel = log_mel.compute(&samples);
+        let frames = mel_settings.frames(samples.len());
+        let kept = frames.min(REFERENCE_FRAMES);
+        let first = (frames - kept) / 2;
+        let crop: Vec<f32> = mel.chunks(frames).flat_map(|band| band[first..first + kept].iter().copied()).collect();
+        let mut out = vec![0.0; kept * mel_settings.n_mels];
+        self.bundle.stats.normalize(&crop, kept, kept, &mut out);
+        Ok(HostReference { frames: kept, mel: out, lengths: vec![kept] })
+    }
+
+    /// A speaker of the corpus, from the run's file of speakers; without a name, the first. Returns the name too.
+    pub fn named(&self, speakers: &Path, name: Option<&str>) -> Result<(String, HostReference), SynthesisError> {
+        let missing = |known: Vec<String>| SynthesisError::NoSpeaker(name.unwrap_or_default().to_owned(), known);
+        let bytes = std::fs::read(speakers).map_err(|_| missing(Vec::new()))?;
+        let tensors = weights::from_bytes(&bytes).map_err(SynthesisError::Weights)?;
+        let found = match name {
+            Some(name) => tensors.get_key_value(name),
+            None => tensors.iter().next(),
+        };
+        let (name, tensor) = found.ok_or_else(|| missing(tensors.keys().cloned().collect()))?;
+        let frames = tensor.shape[0];
+        Ok((name.clone(), HostReference { frames, mel: tensor.values.clone(), lengths: vec![frames] }))
+    }
+
+    /// Whether it speaks with the voice of a reference.
+    pub fn has_speakers(&self) -> bool {
+        self.bundle.config.reference
+    }
+
+    /// Synthesizes tokens in the voice of a reference.
+    pub fn synthesize(
+        &self,
+        ids: &[i32],
+        reference: Option<&HostReference>,
+        settings: SynthesisSettings,
+    ) -> Result<Speech, SynthesisError> {
+        let mut all = self.synthesize_batch(&[ids.to_vec()], reference, settings)?;
+        Ok(all.pop().expect("as many as texts"))
+    }
+
+    /// Synthesizes several texts at once, all in the voice of one reference.
+    pub fn synthesize_batch(
+        &self,
+        texts: &[Vec<i32>],
+        reference: Option<&HostReference>,
+        settings: SynthesisSettings,
+    ) -> Result<Vec<Speech>, SynthesisError> {
+        match (self.bundle.config.reference, reference) {
+            (true, None) => return Err(SynthesisError::NoReference),
+            (false, Some(_)) => return Err(SynthesisError::OneSpeaker),
+            _ => {}
+        }
+        let (rows, n_mels, shape) = (texts.len(), self.bundle.mel.n_mels, self.input_shape());
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let tokens = lengths.iter().copied().max().unwrap_or(0);
+        let mut ids = vec![0; rows * tokens];
+        for (row, text) in ids.chunks_mut(tokens.max(1)).zip(texts) {
+            row[..text.len()].copy_from_slice(text);
+        }
+        let text = TextInputs::new(ids, lengths, rows, tokens, &shape, &self.device);
+        let reference = reference.map(|reference| {
+            let all = HostReference {
+                frames: reference.frames,
+                mel: reference.mel.repeat(rows),
+                lengths: reference.lengths.repeat(rows),
+            };
+            all.upload(rows, n_mels, &shape, &self.device)
+        });
+        let sampled = sample_mel(&self.voice, &text, reference.as_ref(), None, settings);
+        (sampled.durations.into_iter().enumerate())
+            .map(|(row, durations)| {
+                let frames = durations.iter().sum::<u32>() as usize;
+                let size = sampled.frames * n_mels;
+                let mel = self.bundle.stats.restore(&sampled.mel[row * size..(row + 1) * size], frames);
+                self.vocode(mel, frames, durations)
+            })
+            .collect()
+    }
+
+    /// Synthesizes the text of a row of a batch.
+    pub fn synthesize_row(&self, inputs: &HostInputs, row: usize) -> Result<Speech, SynthesisError> {
+        let one = inputs.rows(row..row + 1);
+        self.synthesize(&one.ids[..one.id_lengths[0]], one.reference.as_ref(), SynthesisSettings::default())
+    }
+
+    /// The waveform of a log-mel, `[bands][frames]`.
+    pub fn vocode(&self, mel: Vec<f32>, frames: usize, durations: Vec<u32>) -> Result<Speech, SynthesisError> {
+        let vocoder = GriffinLim::new(&self.bundle.mel).map_err(SynthesisError::Settings)?;
+        let mut samples = vocoder.synthesize(&mel, frames);
+        let peak = samples.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
+        if peak > 0.99 {
+            samples.iter_mut().for_each(|x| *x *= 0.99 / peak);
+        }
+        Ok(Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations })
+    }
+}

@@ -1,0 +1,95 @@
+//! What a run keeps: checkpoints and samples.
+
+use std::time::Instant;
+
+use tandem_data::files::write_atomically;
+use tandem_model::weights;
+use tandem_observe::spectrogram_png;
+use tandem_synth::{Bundle, HeldOutBatch, Synthesizer};
+
+use super::{OnEvent, Trainer};
+use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State};
+use crate::events::Event;
+use crate::step::Learner;
+
+impl Trainer {
+    /// Writes a checkpoint, unless this step has one.
+    pub(super) fn save(&mut self, started: Instant, on_event: OnEvent<'_>) -> Result<(), CheckpointError> {
+        let checkpoint = {
+            let learner = self.lock();
+            // After a step that failed half way there is no model to save; the last checkpoint holds.
+            if learner.steps() == 0 || self.state.saved == Some(learner.steps()) || !learner.is_whole() {
+                return Ok(());
+            }
+            self.checkpoint(&learner, started)
+        };
+        let (step, checkpoints) = (checkpoint.state.step, self.run.checkpoints());
+        match checkpoints.write(&checkpoint) {
+            Ok(path) => {
+                self.state.saved = Some(step);
+                // Noted before others are deleted; when it cannot be, nothing is.
+                if checkpoints.correct_best(self.state.best.map(|(_, step)| step)).is_ok() {
+                    checkpoints.prune(self.settings.run.keep);
+                }
+                on_event(Event::Checkpoint { step, path: &path });
+                Ok(())
+            }
+            Err(error) => {
+                on_event(Event::CheckpointFailed { step, error: &error });
+                Err(error)
+            }
+        }
+    }
+
+    fn checkpoint(&self, learner: &Learner, started: Instant) -> Checkpoint {
+        Checkpoint {
+            weights: weights::export(learner.model()),
+            ema: learner.ema().export(),
+            optimizer: learner.optimizer_state(),
+            state: State {
+                format: FORMAT,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                step: learner.steps(),
+                next: learner.next().into(),
+                seconds: self.state.seconds_before + started.elapsed().as_secs_f64(),
+                audio_seconds: self.state.audio_seconds,
+                best: self.state.best,
+                validations_without_progress: self.state.validations_without_progress,
+                loss_scale: learner.loss_scale(),
+                micro_batches: learner.micro_batches(),
+                settings: self.settings.clone(),
+                model: self.config.clone(),
+                mel: self.data.corpus.settings().mel.clone(),
+                stats: self.stats.clone(),
+                frontend: self.data.corpus.frontend().clone(),
+                data: self.data.identity(),
+            },
+        }
+    }
+
+    pub(super) fn sample(&self, validation: &[HeldOutBatch], step: u64, on_event: OnEvent<'_>) {
+        let Some(batch) = validation.first() else { return };
+        let model = self.lock().ema().model().clone();
+        let bundle = Bundle {
+            config: self.config.clone(),
+            mel: self.data.corpus.settings().mel.clone(),
+            stats: self.stats.clone(),
+        };
+        let synthesizer = Synthesizer::new(model, bundle, &self.lanes.model);
+        let path = self.run.samples().join(format!("step-{step:08}.wav"));
+        let made = std::fs::create_dir_all(self.run.samples())
+            .map_err(|error| error.to_string())
+            .and_then(|()| synthesizer.synthesize_row(&batch.inputs, 0).map_err(|error| error.to_string()))
+            .and_then(|speech| {
+                let picture = spectrogram_png(&speech.mel, speech.frames, &[], 4);
+                speech
+                    .write(&path)
+                    .and_then(|()| write_atomically(&path.with_extension("png"), &picture))
+                    .map_err(|error| error.to_string())
+            });
+        match made {
+            Ok(()) => on_event(Event::Sample { step, path: &path }),
+            Err(error) => on_event(Event::SampleFailed { step, error }),
+        }
+    }
+}

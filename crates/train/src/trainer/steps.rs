@@ -1,0 +1,300 @@
+//! The steps of a run. Reads top to bottom: feed → step → record.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tandem_device::memory::LaneMemory;
+use tandem_device::probes::CpuMeter;
+use tandem_flow::{Autotune, Context, Error, ErrorKind, Flow};
+use tandem_model::{HostInputs, Losses};
+use tandem_synth::{HeldOutBatch, validation_losses};
+
+use super::{OnEvent, Trainer, too_much};
+use crate::events::{Ending, Event, TrainError};
+use crate::feed::{DATA_LANE, Feed, MODEL_LANE};
+use crate::guard::Guard;
+use crate::monitor::{Monitor, Surroundings};
+use crate::run::Log;
+use crate::settings::{NanPolicy, validation_queue};
+use crate::step::{StepRecord, StepValues};
+use crate::window::Window;
+
+/// A loss scale that was halved so often is as small as it gets: it is not the scale.
+const MOST_OVERFLOWS: u32 = 40;
+/// SPEC T9: steps between two looks at the lanes' memory that are told.
+const MEMORY_EVERY: u64 = 100;
+/// Steps whose losses are read at once, at most.
+const MOST_PENDING: usize = 1000;
+
+/// What a run has at hand from its first step to its last.
+pub(super) struct StepLoop {
+    pub(super) started: Instant,
+    pub(super) first_step: u64,
+    /// Steps that the run has when it is finished.
+    pub(super) steps: u64,
+    /// Batches of an epoch.
+    pub(super) batches: u64,
+    /// Parameters of the model.
+    pub(super) parameters: usize,
+    pub(super) feed: Feed,
+    pub(super) data_guard: Guard,
+    pub(super) model_guard: Guard,
+    pub(super) log: Log,
+    pub(super) validation: Vec<HeldOutBatch>,
+    pub(super) tuner: Autotune,
+    pub(super) cpu: CpuMeter,
+    /// Memory of the lanes after the last step.
+    pub(super) memory: Vec<LaneMemory>,
+    /// Steps whose losses are still on the device.
+    pub(super) pending: Vec<StepRecord>,
+    pub(super) window: Window,
+    pub(super) monitor: Monitor,
+    /// Parts of a step.
+    pub(super) parts: usize,
+    pub(super) last_loss: Option<f64>,
+    /// How often losses were read from the device.
+    pub(super) readings: u64,
+}
+
+impl StepLoop {
+    /// A lane's own memory error, where a stage found that there is too little.
+    fn failure(&self, error: Error) -> TrainError {
+        match (&error.kind, &*error.stage) {
+            (ErrorKind::OverLimit(over), MODEL_LANE) => too_much(self.model_guard.refused(over)),
+            (ErrorKind::OverLimit(over), DATA_LANE) => too_much(self.data_guard.refused(over)),
+            _ => TrainError::Stage(error),
+        }
+    }
+
+    /// Looks at the memory of both lanes, also when one has too much.
+    fn look_at_memory(&mut self, step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
+        self.memory.clear();
+        let mut looked = Ok(());
+        for guard in [&mut self.data_guard, &mut self.model_guard] {
+            match guard.look(step) {
+                Ok((reading, leak)) => {
+                    if let Some(leak) = leak {
+                        on_event(Event::Leak { step, device: guard.label().to_owned(), leak: &leak });
+                    }
+                    self.memory.push(reading);
+                }
+                Err(error) => looked = looked.and(Err(too_much(error))),
+            }
+        }
+        if looked.is_ok() && step.is_multiple_of(MEMORY_EVERY) {
+            on_event(Event::Memory { step, lanes: &self.memory });
+        }
+        looked
+    }
+}
+
+impl Trainer {
+    /// Step after step, until the last one or until something ends it.
+    pub(super) fn train(
+        &mut self,
+        context: &Context,
+        flow: &mut Flow<StepRecord>,
+        steps_loop: &mut StepLoop,
+        on_event: OnEvent<'_>,
+    ) -> Result<Ending, TrainError> {
+        while !self.stops_early() && self.lock().steps() < steps_loop.steps {
+            let record = match flow.next() {
+                None => break,
+                Some(Ok(record)) => record.value,
+                Some(Err(error)) if matches!(error.kind, ErrorKind::Stopped(_)) => return Ok(Ending::Stopped),
+                Some(Err(error)) => return Err(steps_loop.failure(error)),
+            };
+            self.record(context, record, steps_loop, on_event)?;
+            if context.stop.reason().is_some() {
+                return Ok(Ending::Stopped);
+            }
+        }
+        Ok(if self.stops_early() { Ending::Stale } else { Ending::Finished })
+    }
+
+    fn stops_early(&self) -> bool {
+        self.settings.run.patience > 0 && self.state.validations_without_progress >= self.settings.run.patience
+    }
+
+    /// What follows a step: memory, tuning, and what is due, such as the log, a validation or a checkpoint.
+    fn record(
+        &mut self,
+        context: &Context,
+        record: StepRecord,
+        steps_loop: &mut StepLoop,
+        on_event: OnEvent<'_>,
+    ) -> Result<(), TrainError> {
+        let (step, epoch) = (record.step, record.cursor.epoch);
+        let end_of_epoch = record.cursor.batch + 1 >= steps_loop.batches;
+        self.state.audio_seconds += record.seconds;
+        steps_loop.window.add(&record);
+        steps_loop.monitor.add_clips(record.clips.len());
+        if record.micro_batches != steps_loop.parts {
+            steps_loop.parts = record.micro_batches;
+            on_event(Event::Split { step, parts: steps_loop.parts, kept: false });
+        }
+        steps_loop.pending.push(record);
+        steps_loop.look_at_memory(step, on_event)?;
+        if self.settings.pipeline.autotune
+            && let Some(decision) = steps_loop.tuner.step()
+            && decision.is_move()
+        {
+            on_event(Event::Tuned(&decision));
+        }
+        let due = |every: u64| every > 0 && step.is_multiple_of(every);
+        let validate = self.settings.run.validate_every.map_or(end_of_epoch, due) || step == steps_loop.steps;
+        let save = due(self.settings.run.checkpoint_every) || step == steps_loop.steps;
+        let sample = due(self.settings.run.sample_every);
+        if (due(self.settings.run.log_every) || validate || save || steps_loop.pending.len() >= MOST_PENDING)
+            && let Some(values) = caught(|| self.flush(steps_loop, on_event))?
+        {
+            self.tell(context, step, epoch, &values, steps_loop, on_event);
+        }
+        if validate {
+            steps_loop.monitor.validation = Some(caught(|| self.validate(steps_loop, step, on_event))?);
+        }
+        if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
+            // A failure was told; the next checkpoint may succeed.
+            let _ = self.save(steps_loop.started, on_event);
+        }
+        if sample {
+            // A sample that cannot be made is told; the run goes on.
+            let made = caught(|| {
+                self.sample(&steps_loop.validation, step, on_event);
+                Ok(())
+            });
+            if let Err(error) = made {
+                on_event(Event::SampleFailed { step, error: error.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Progress, and what limits it.
+    fn tell(
+        &self,
+        context: &Context,
+        step: u64,
+        epoch: u64,
+        values: &StepValues,
+        steps_loop: &mut StepLoop,
+        on_event: OnEvent<'_>,
+    ) {
+        let progress = steps_loop.window.close(context, step, steps_loop.steps, epoch, values, &self.settings);
+        on_event(Event::Progress(&progress));
+        let around = Surroundings {
+            feed: &steps_loop.feed,
+            settings: &self.settings,
+            placement: &self.lanes.placement,
+            lanes: &steps_loop.memory,
+            audio_seconds: self.state.audio_seconds,
+            seconds_before: self.state.seconds_before,
+            done: step - steps_loop.first_step,
+        };
+        let notices = steps_loop.monitor.snapshot(context, &progress, &around);
+        if let Some(snapshot) = &steps_loop.monitor.last {
+            on_event(Event::Snapshot(snapshot));
+        }
+        for notice in &notices {
+            on_event(Event::Notice { step, notice });
+        }
+    }
+
+    /// Reads the losses of the steps since the last time and writes them down; returns their mean.
+    pub(super) fn flush(
+        &mut self,
+        steps_loop: &mut StepLoop,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<StepValues>, TrainError> {
+        if steps_loop.pending.is_empty() {
+            return Ok(None);
+        }
+        let pending = std::mem::take(&mut steps_loop.pending);
+        let values = StepRecord::read(&pending);
+        steps_loop.readings += 1;
+        let lines: Vec<_> = (pending.iter().zip(&values))
+            .map(|(record, values)| {
+                let line = json!({"step": record.step, "epoch": record.cursor.epoch, "batch": record.cursor.batch,
+                    "loss": values.loss, "norm": values.norm, "rate": record.lr});
+                with_terms(line, &values.terms)
+            })
+            .collect();
+        steps_loop.log.add(&lines).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
+        let mut failure = None;
+        for (record, values) in pending.iter().zip(&values).filter(|(_, values)| !values.is_finite()) {
+            self.state.overflows += 1;
+            if self.settings.model.mixed_precision && values.loss.is_finite() && self.state.overflows <= MOST_OVERFLOWS
+            {
+                // Sixteen bits were not enough: nothing was changed, the next step has a smaller scale.
+                on_event(Event::Overflow { step: record.step });
+                continue;
+            }
+            let clips: Vec<String> = record.clips.iter().map(|&clip| self.data.corpus.name(clip).0).collect();
+            on_event(Event::NotFinite { step: record.step, clips: &clips, policy: self.settings.run.nan });
+            if self.settings.run.nan == NanPolicy::Stop {
+                failure.get_or_insert(TrainError::NotFinite(record.step, clips));
+            }
+        }
+        if values.iter().any(StepValues::is_finite) {
+            self.state.overflows = 0;
+        }
+        let good: Vec<&StepValues> = values.iter().filter(|values| values.is_finite()).collect();
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let mean = good.last().map(|last| {
+            let mean = |of: &dyn Fn(&StepValues) -> f64| good.iter().map(|v| of(v)).sum::<f64>() / good.len() as f64;
+            StepValues {
+                loss: mean(&|values| values.loss),
+                terms: (0..last.terms.len()).map(|n| mean(&|values| values.terms[n])).collect(),
+                norm: last.norm,
+            }
+        });
+        steps_loop.last_loss = mean.as_ref().map(|mean| mean.loss).or(steps_loop.last_loss);
+        Ok(mean)
+    }
+
+    fn validate(&mut self, steps_loop: &mut StepLoop, step: u64, on_event: OnEvent<'_>) -> Result<f64, TrainError> {
+        let (model, shape, parts) = {
+            let learner = self.lock();
+            (learner.ema().model().clone(), learner.input_shape(), learner.micro_batches())
+        };
+        // No more at once than a step has, of batches that are smaller than those of training.
+        let rows = self.settings.data.batch_size.div_ceil(parts).max(1);
+        let ahead = validation_queue(self.settings.pipeline.prefetch_buffer_size);
+        let inputs: Vec<&HostInputs> = steps_loop.validation.iter().map(|batch| &batch.inputs).collect();
+        let terms = validation_losses(&model, &shape, &inputs, &self.lanes.model, rows, ahead);
+        let loss = terms.iter().sum::<f64>();
+        // As it is kept in checkpoints, so that a run that went on decides the same.
+        let kept = loss as f32;
+        let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
+        if best {
+            self.state.best = Some((kept, step));
+            self.state.validations_without_progress = 0;
+        } else {
+            self.state.validations_without_progress += 1;
+        }
+        let line = with_terms(json!({"step": step, "validation": loss}), &terms);
+        steps_loop.log.add(&[line]).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
+        on_event(Event::Validation { step, loss, terms: terms.to_vec(), best });
+        Ok(loss)
+    }
+}
+
+/// A line of the log with the terms of the loss by name.
+fn with_terms(mut line: Value, terms: &[f64]) -> Value {
+    for (name, value) in Losses::NAMES.iter().zip(terms) {
+        line[*name] = json!(value);
+    }
+    line
+}
+
+/// A panic of a driver or of a bug becomes an error, so that what was learned can still be saved.
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(TrainError::Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned())))
+    })
+}
