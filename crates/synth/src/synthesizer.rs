@@ -5,16 +5,17 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
 use tandem_audio::{
     AudioError, Decoder, GriffinLim, LogMel, MelSettings, MelStats, Resampler, SettingsError, Vocoder, open_audio,
     write_wav,
 };
 use tandem_data::files::write_atomically;
 use tandem_model::weights::{self, Tensors, WeightsError};
-use tandem_model::{Device, HostInputs, HostReference, InputShape, ModelConfig, REFERENCE_FRAMES, TextInputs, Voice};
+use tandem_model::{Device, HostInputs, HostReference, InputShape, Inputs, ModelConfig, REFERENCE_FRAMES, TextInputs, Voice};
 use tandem_text::{Frontend, FrontendError, Language, is_word};
 
-use crate::sampler::{SynthesisSettings, sample_mel};
+use crate::sampler::{SampledMel, SynthesisSettings, sample_mel};
 
 /// A reference must have at least this many seconds.
 const MIN_REFERENCE_SECONDS: f64 = 1.0;
@@ -275,13 +276,26 @@ impl Synthesizer {
             };
             all.upload(rows, n_mels, &shape, &self.device)
         });
-        let sampled = sample_mel(&self.voice, &text, reference.as_ref(), None, settings);
-        (sampled.durations.into_iter().enumerate())
-            .map(|(row, durations)| {
+        self.vocode_batch(sample_mel(&self.voice, &text, reference.as_ref(), None, settings))
+    }
+
+    /// Synthesizes the texts of clips; with `durations`, each token lasts as long as given (those of the true recording,
+    /// say), which tells errors of timing from errors of sound.
+    pub fn synthesize_clips(
+        &self,
+        inputs: &Inputs,
+        durations: Option<Vec<Vec<u32>>>,
+        settings: SynthesisSettings,
+    ) -> Result<Vec<Speech>, SynthesisError> {
+        self.vocode_batch(sample_mel(&self.voice, &inputs.text, inputs.reference.as_ref(), durations, settings))
+    }
+
+    fn vocode_batch(&self, sampled: SampledMel) -> Result<Vec<Speech>, SynthesisError> {
+        let size = sampled.frames * self.bundle.mel.n_mels;
+        (sampled.durations.into_par_iter().zip(sampled.mel.par_chunks(size)))
+            .map(|(durations, mel)| {
                 let frames = durations.iter().sum::<u32>() as usize;
-                let size = sampled.frames * n_mels;
-                let mel = self.bundle.stats.restore(&sampled.mel[row * size..(row + 1) * size], frames);
-                self.vocode(mel, frames, durations)
+                self.vocode(self.bundle.stats.restore(mel, frames), frames, durations)
             })
             .collect()
     }

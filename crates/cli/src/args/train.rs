@@ -124,9 +124,15 @@ pub(crate) struct EvaluateArgs {
     /// Clips at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) clips: u64,
-    /// Speak the texts into this folder: ID.wav (spoken), ID.true.wav (the true spectrogram through the same vocoder) and texts.csv
-    #[arg(long, value_name = "DIR")]
-    pub(crate) speak: Option<PathBuf>,
+    /// Write the texts and WAVs for other judges: DIR/synthesis, DIR/true-durations (timed as the recordings) and DIR/copy-synthesis (the true mels through the same vocoder)
+    #[arg(long, value_name = "DIR", alias = "speak")]
+    pub(crate) export: Option<PathBuf>,
+    /// Steps from noise to sound, for --export
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) steps: u64,
+    /// How lively, for --export: 0 is flat, 1 as varied as the corpus
+    #[arg(long, value_name = "T", default_value_t = 0.2, value_parser = parse_temperature)]
+    pub(crate) temperature: f64,
     /// Print one JSON object instead of the report
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,9 +3,10 @@
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
+use tandem_data::files::write_atomically;
 use tandem_data::{Corpus, CorpusSettings};
 use tandem_model::REFERENCE_FRAMES;
-use tandem_synth::{Evaluation, HeldOutBatch, Synthesizer, evaluate};
+use tandem_synth::{Evaluation, HeldOutBatch, SynthesisSettings, Synthesizer, evaluate};
 use tandem_train::{Data, State, validation_batches};
 
 use crate::args::EvaluateArgs;
@@ -22,8 +23,10 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
     if let Some(folder) = &args.data {
         evaluation.notes.push(messages.with("evaluate-given", &[("folder", &folder.display())]));
     }
-    if let Some(folder) = &args.speak {
-        speak(&synthesizer, &held_out, &state, folder, messages)?;
+    if let Some(dir) = &args.export {
+        let (steps, temperature) = (args.steps as usize, args.temperature as f32);
+        let settings = SynthesisSettings { steps, temperature, ..SynthesisSettings::default() };
+        export(&synthesizer, &held_out, &state, dir, settings, messages)?;
     }
     if args.json {
         let object = serde_json::to_value(&evaluation).expect("plain data");
@@ -93,38 +96,56 @@ impl HeldOut {
     }
 }
 
-/// Every held-out text as the voice says it, and the true spectrogram through the same vocoder beside it.
-fn speak(
+/// What [`export`] writes: the voice, the voice with the timing of the recordings, and the true mels through the same
+/// vocoder. Each is a corpus in the LJSpeech layout, so that any judge can read it, with an image of every mel.
+const EXPORTED: [&str; 3] = ["synthesis", "true-durations", "copy-synthesis"];
+
+fn export(
     synthesizer: &Synthesizer,
     held_out: &HeldOut,
     state: &State,
-    folder: &Path,
+    dir: &Path,
+    settings: SynthesisSettings,
     messages: &Messages,
 ) -> Result<(), Failure> {
     let cannot = |error: &dyn std::fmt::Display| {
-        Failure::usage(messages.with("cannot-write", &[("path", &folder.display()), ("reason", error)]))
+        Failure::usage(messages.with("cannot-write", &[("path", &dir.display()), ("reason", error)]))
     };
-    std::fs::create_dir_all(folder).map_err(|error| cannot(&error))?;
+    for name in EXPORTED {
+        for kind in ["wavs", "mels"] {
+            std::fs::create_dir_all(dir.join(name).join(kind)).map_err(|error| cannot(&error))?;
+        }
+    }
     let clips = held_out.batches.iter().map(|batch| batch.clips.len()).sum::<usize>();
     let bar = progress::bar(clips as u64, stderr().is_terminal());
     bar.set_message(messages.get("evaluate-speaking"));
     let mut texts = String::new();
     for batch in &held_out.batches {
+        let (host, n_mels) = (&batch.inputs, batch.inputs.n_mels);
+        let inputs = host.clone().upload(&synthesizer.input_shape(), synthesizer.device());
+        let durations = synthesizer.model().alignment(&inputs);
+        let failed = |error| synth::usage(&error);
+        let free = synthesizer.synthesize_clips(&inputs, None, settings).map_err(failed)?;
+        let timed = synthesizer.synthesize_clips(&inputs, Some(durations.clone()), settings).map_err(failed)?;
         for (row, &clip) in batch.clips.iter().enumerate() {
             let (id, _) = held_out.corpus.name(clip);
-            let speech = synthesizer.synthesize_row(&batch.inputs, row).map_err(|error| synth::usage(&error))?;
-            let frames = batch.inputs.mel_lengths[row];
-            let size = batch.inputs.frames * batch.inputs.n_mels;
-            let truth = state.stats.restore(&batch.inputs.mel[row * size..(row + 1) * size], frames);
-            let truth = synthesizer.vocode(truth, frames, Vec::new()).map_err(|error| synth::usage(&error))?;
-            speech.write(&folder.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
-            truth.write(&folder.join(format!("{id}.true.wav"))).map_err(|error| cannot(&error))?;
+            let (frames, size) = (host.mel_lengths[row], host.frames * n_mels);
+            let truth = state.stats.restore(&host.mel[row * size..(row + 1) * size], frames);
+            let truth = synthesizer.vocode(truth, frames, durations[row].clone()).map_err(failed)?;
+            for (name, speech) in EXPORTED.into_iter().zip([&free[row], &timed[row], &truth]) {
+                let at = |kind: &str, extension: &str| dir.join(name).join(kind).join(format!("{id}.{extension}"));
+                speech.write(&at("wavs", "wav")).map_err(|error| cannot(&error))?;
+                write_atomically(&at("mels", "png"), &synth::draw(speech)).map_err(|error| cannot(&error))?;
+            }
             texts += &format!("{id}|{}\n", held_out.corpus.text(clip).unwrap_or_default());
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    std::fs::write(folder.join("texts.csv"), texts).map_err(|error| cannot(&error))
+    for name in EXPORTED {
+        std::fs::write(dir.join(name).join("metadata.csv"), &texts).map_err(|error| cannot(&error))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn report(evaluation: &Evaluation, messages: &Messages) -> String {
