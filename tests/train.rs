@@ -1,7 +1,7 @@
 //! Promises about training: it learns, it loses nothing, it goes on exactly.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tandem_flow::Random;
 use tempfile::TempDir;
 
-use crate::support::{Workplace, difference, last_json, run, stderr, stdout, tandem};
+use crate::support::{Workplace, after_the_first, difference, last_json, run, stderr, stdout, tandem};
 
 #[test]
 fn a_killed_run_goes_on_bit_for_bit() {
@@ -89,64 +89,75 @@ fn a_full_disk_costs_steps_but_never_a_checkpoint() {
     assert_eq!(work.weights("full", 8), work.weights("whole", 8));
 }
 
-/// What a run prints from its first step on, wherever it then is.
+/// What a run prints from its first step on.
 fn after_the_first_step(child: &mut Child) -> BufReader<ChildStdout> {
-    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    while !line.contains("\"progress\"") {
-        line.clear();
-        assert!(reader.read_line(&mut line).expect("output") > 0, "it ended");
-    }
-    reader
+    after_the_first(child, "progress")
+}
+
+/// Steps of a run that cannot end by itself as long as nobody reads its output: with `--log-every 1` it prints more than
+/// a pipe and our reader hold, so it waits in the middle however long a busy machine takes to send it a signal.
+const HELD_STEPS: u64 = 60;
+
+/// That it does print so much: without that, tests would race the run.
+fn assert_held(output: &Output) {
+    const PIPE: usize = 65_536;
+    const READER: usize = 8192;
+    assert!(output.stdout.len() > 2 * (PIPE + READER), "a run of {} bytes does not wait", output.stdout.len());
+}
+
+/// Reads what is left, once the run may end.
+fn last_of(mut reader: BufReader<ChildStdout>) -> Value {
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).expect("output");
+    serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON")
 }
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
+fn an_interrupted_run_says_how_to_resume_and_resumes_exactly() {
     let work = Workplace::new(16, 1);
-    let settings = "--batch-size 4 --max-steps 30 --checkpoint-every 1000 --log-every 1";
-    work.trained("whole", settings);
+    let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --checkpoint-every 1000 --log-every 1");
+    let whole = work.train("whole", &settings);
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    assert_held(&whole);
     for (name, signal) in [("int", "INT"), ("term", "TERM"), ("hup", "HUP")] {
         let mut child =
-            (tandem().args(work.arguments(name, settings))).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut reader = after_the_first_step(&mut child);
+            (tandem().args(work.arguments(name, &settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+        let reader = after_the_first_step(&mut child);
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         assert!(sent.expect("kill").success());
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut reader, &mut rest).expect("output");
+        let end = last_of(reader);
         let status = child.wait().expect("it ends");
-        assert_eq!(status.code(), Some(0), "SPEC A6: {rest}");
-        let end: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
+        assert_eq!(status.code(), Some(0), "SPEC A6: {end}");
         assert_eq!(end["report"]["ending"], "stopped");
         let reached = end["report"]["step"].as_u64().expect("a step");
-        assert!(reached < 30, "it was asked to stop");
+        assert!(reached < HELD_STEPS, "it was asked to stop");
         assert_eq!(last_step(&work.path(name)), Some(reached));
-        work.trained(name, settings);
+        work.trained(name, &settings);
         assert_eq!(work.losses(name), work.losses("whole"));
-        assert_eq!(work.weights(name, 30), work.weights("whole", 30));
+        assert_eq!(work.weights(name, HELD_STEPS), work.weights("whole", HELD_STEPS));
     }
 }
 
 /// Under `nohup` a terminal that closes does not end a run.
 #[cfg(unix)]
 #[test]
-fn a_run_under_nohup_goes_on_when_the_terminal_closes() {
+fn a_run_under_nohup_does_not_end_when_the_terminal_closes() {
     let work = Workplace::new(16, 1);
-    let arguments = work.arguments("run", "--batch-size 4 --max-steps 12 --log-every 1");
+    let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --log-every 1");
+    assert_held(&work.train("whole", &settings));
     let mut child = Command::new("sh")
         .args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_tandem")])
-        .args(arguments)
+        .args(work.arguments("run", &settings))
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut reader = after_the_first_step(&mut child);
+    let reader = after_the_first_step(&mut child);
     let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
     assert!(sent.expect("kill").success());
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut reader, &mut rest).expect("output");
+    let end = last_of(reader);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
-    let end: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
-    assert_eq!((&end["report"]["ending"], &end["report"]["step"]), (&"finished".into(), &12.into()));
+    assert_eq!((&end["report"]["ending"], &end["report"]["step"]), (&"finished".into(), &HELD_STEPS.into()));
 }
 
 /// SPEC P7: the losses of a step stay on the device until the log needs them.
