@@ -10,7 +10,9 @@ use serde_json::Value;
 use tandem_flow::Random;
 use tempfile::TempDir;
 
-use crate::support::{Workplace, after_the_first, difference, last_json, run, stderr, stdout, tandem};
+use crate::support::{
+    Workplace, after_the_first, difference, events, last_json, position, run, stderr, stdout, tandem,
+};
 
 #[test]
 fn a_killed_run_goes_on_bit_for_bit() {
@@ -205,6 +207,25 @@ fn accumulated_and_split_batches_make_the_same_steps() {
     assert!(stdout(&output).contains("{\"event\":\"split\",\"step\":3,\"parts\":4,"), "{}", stdout(&output));
     let off = difference(&work, "split", "large");
     assert!(off < 1e-5, "{off}");
+}
+
+/// On a device that does not tell how much memory it has, the longest batch is tried whole and then in halves.
+#[test]
+fn a_device_of_unknown_memory_that_runs_out_before_the_first_step_splits_batches() {
+    let work = Workplace::new(24, 2);
+    work.trained("large", "--batch-size 8 --max-steps 6");
+    let output = work.train("split", "--batch-size 8 --max-steps 6 --inject oom@1:3");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let all = events(&output);
+    assert!(all[position(&all, "preflight")]["preflight"]["limit_bytes"].is_null(), "nobody told");
+    let split = &all[position(&all, "split")];
+    assert_eq!((&split["step"], &split["parts"]), (&1.into(), &4.into()), "{split}");
+    let off = difference(&work, "split", "large");
+    assert!(off < 1e-5, "{off}");
+    // Not even one clip.
+    let output = work.train("none", "--batch-size 8 --max-steps 6 --inject oom@1:0");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("memory"), "{}", stderr(&output));
 }
 
 #[test]
