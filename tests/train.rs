@@ -228,6 +228,32 @@ fn a_device_of_unknown_memory_that_runs_out_before_the_first_step_splits_batches
     assert!(stderr(&output).contains("memory"), "{}", stderr(&output));
 }
 
+/// A clip that only loading finds to be bad is a batch less, and the run ends with its epochs all the same.
+#[test]
+fn batches_without_a_good_clip_shorten_a_run_and_do_not_stall_the_next_start() {
+    let work = Workplace::new(12, 1);
+    let corpus = work.path("corpus");
+    // Sound that is not a number: its length is fine, so the index has nothing against it.
+    let mut metadata = fs::read_to_string(corpus.join("metadata.csv")).expect("there");
+    let silence: Vec<u8> = f32::NAN.to_le_bytes().repeat(22_050);
+    for name in ["bad0", "bad1", "bad2", "bad3"] {
+        let bytes = crate::corpus::wav_of(3, 1, 32, 22_050, &silence);
+        fs::write(corpus.join(format!("wavs/{name}.wav")), bytes).expect("written");
+        metadata += &format!("{name}|banana.|banana.\n");
+    }
+    fs::write(corpus.join("metadata.csv"), metadata).expect("written");
+    let settings = "--batch-size 1 --epochs 2 --stall-timeout 3 --model-start-delay 0";
+    let report = work.trained("run", settings);
+    let (steps, skipped) = (report["step"].as_u64().expect("a step"), report["left_out"].as_array().expect("a list"));
+    assert_eq!(report["ending"], "finished");
+    assert!(!skipped.is_empty() && skipped.iter().all(|clip| clip["kind"] == "not-finite"), "{skipped:?}");
+    // Nothing is left to do, and that is found out without a batch.
+    for more in [settings, "--batch-size 1 --epochs 2 --stall-timeout 0"] {
+        let again = work.trained("run", more);
+        assert_eq!((&again["ending"], &again["step"], &again["steps"]), (&"finished".into(), &steps.into(), &0.into()));
+    }
+}
+
 #[test]
 fn gradient_checkpointing_learns_the_same_in_less_memory() {
     let work = Workplace::new(40, 1);

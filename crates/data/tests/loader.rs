@@ -270,3 +270,20 @@ fn a_source_that_is_no_directory_is_a_corpus_too() {
     let clips: usize = loader.plan(0).iter().map(|planned| loader.load(planned).clips.len()).sum();
     assert_eq!(clips, 7);
 }
+
+/// However few clips a corpus has: when all of them are gone, that is an error and not the end of the data.
+#[test]
+fn clips_that_vanish_after_the_start_are_too_many_when_none_is_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 9);
+    let loader = loader(&corpus, CacheMode::Off, false);
+    let (context, budget) = (Context::default(), Budget::new(Place::Host, 1 << 30, Oversize::Alone));
+    let (workers, depth) = (Knob::fixed("workers", 2), Knob::fixed("depth", 0));
+    let flow = loader.flow(&context, Cursor::START, 1000, &workers, &depth, &budget);
+    let wavs = folder.path().join("wavs");
+    let mut flow = flow.inspect(|_| std::fs::remove_dir_all(&wavs).unwrap_or_default());
+    assert!(flow.next().is_some_and(|batch| batch.is_ok()), "at first they are there");
+    let error = flow.find_map(Result::err).expect("not the end of a thousand epochs").to_string();
+    assert!(error.contains("9 of 9 clips cannot be used, more than is tolerated"), "{error}");
+    assert!(error.contains("no audio file of this name"), "{error}");
+}

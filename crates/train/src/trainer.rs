@@ -422,8 +422,13 @@ impl Trainer {
         }
         let patience = context.stall_timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64());
         while context.stop.reason().is_none() {
-            let first_is_there = waiting_in(context, Place::Model) > 0;
-            if first_is_there && (ready() >= of || waited() >= delay) {
+            let queues = context.queues();
+            // Without a queue the first step makes its batch itself.
+            let first_is_there = (queues.iter().find(|queue| *queue.name == Place::Model))
+                .is_none_or(|queue| queue.items > 0 || queue.closed);
+            // There may be less than a queue full, or nothing: all that was left may be bad.
+            let is_all = queues.iter().any(|queue| *queue.name == Place::Host && queue.closed);
+            if first_is_there && (ready() >= of || is_all || waited() >= delay) {
                 break;
             }
             if !first_is_there && waited() >= delay.max(patience) {
