@@ -550,3 +550,38 @@ fn two_processes_do_not_train_in_one_folder_and_a_closed_output_saves() {
     assert_eq!(status.code(), Some(0));
     assert!(last_step(&work.path("run")).is_some_and(|step| step >= 1), "with a checkpoint");
 }
+
+/// Another start was faster by less than it takes to read a corpus: it has the folder, and nothing else is there yet.
+#[test]
+fn of_two_starts_at_once_the_second_changes_nothing() {
+    let work = Workplace::new(12, 1);
+    fs::create_dir(work.path("run")).expect("made");
+    let first = fs::File::create(work.path("run/lock")).expect("made");
+    first.lock().expect("nobody has it");
+    for more in ["--max-steps 2", "--max-steps 2 --reset-training"] {
+        let second = work.train("run", &format!("--batch-size 4 {more}"));
+        assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
+        assert!(stderr(&second).contains("another process is training in"), "{}", stderr(&second));
+        let left: Vec<_> =
+            fs::read_dir(work.path("run")).expect("there").flatten().map(|file| file.file_name()).collect();
+        assert_eq!(left, ["lock"], "{more}");
+        assert!(!work.path("run.1").exists(), "{more}");
+    }
+    drop(first);
+    work.trained("run", "--batch-size 4 --max-steps 2");
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_no_folder() {
+    let work = Workplace::new(4, 1);
+    let corpus = work.path("corpus");
+    // Sound that is not a number: that is found when the first clips are read for the statistics.
+    let none = crate::corpus::wav_of(3, 1, 32, 22_050, &f32::NAN.to_le_bytes().repeat(22_050));
+    for entry in fs::read_dir(corpus.join("wavs")).expect("there").flatten() {
+        fs::write(entry.path(), &none).expect("written");
+    }
+    let output = work.train("refused", "--batch-size 2 --max-steps 2");
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("not one of the first clips can be read"), "{}", stderr(&output));
+    assert!(!work.path("refused").exists(), "nothing was begun");
+}

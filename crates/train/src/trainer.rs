@@ -3,7 +3,6 @@
 mod saving;
 mod steps;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -204,7 +203,7 @@ impl Trainer {
             Some(Start { checkpoint, .. }) => (checkpoint.state.step, checkpoint.state.next.into()),
             None => (0, Cursor::START),
         };
-        let _lock = self.take_folder(first_step, on_event)?;
+        self.take_folder(first_step, on_event)?;
         let mut context = context.clone();
         if self.settings.pipeline.stall_timeout > 0.0 {
             context.stall_timeout = Some(Duration::from_secs_f64(self.settings.pipeline.stall_timeout));
@@ -232,11 +231,12 @@ impl Trainer {
     }
 
     /// Makes the folder the run's own: nobody else writes to it, and nothing in it is of another history.
-    fn take_folder(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<File, TrainError> {
+    fn take_folder(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         let io = |path: PathBuf| move |error| TrainError::Io(path, error);
         self.run.create().map_err(io(self.run.path().to_owned()))?;
-        let lock = self.run.lock().map_err(io(self.run.path().join("lock")))?;
-        let lock = lock.ok_or_else(|| TrainError::Locked(self.run.path().to_owned()))?;
+        if !self.run.take().map_err(io(self.run.path().join("lock")))? {
+            return Err(TrainError::Locked(self.run.path().to_owned()));
+        }
         // That of an earlier start does not tell about this one.
         let _ = std::fs::remove_file(self.run.report_path());
         let checkpoints = self.run.checkpoints();
@@ -253,7 +253,7 @@ impl Trainer {
             let bytes = weights::to_bytes(&voices).expect("plain tensors");
             write_atomically(&self.run.voices_path(), &bytes).map_err(io(self.run.voices_path()))?;
         }
-        Ok(lock)
+        Ok(())
     }
 
     /// Starts the data lane, builds the model while it works, and waits until it is ahead.
