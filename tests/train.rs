@@ -585,3 +585,23 @@ fn a_start_that_is_refused_leaves_no_folder() {
     assert!(stderr(&output).contains("not one of the first clips can be read"), "{}", stderr(&output));
     assert!(!work.path("refused").exists(), "nothing was begun");
 }
+
+/// Two signals at once, as a terminal and a service manager send them, are one request: the step is finished and saved.
+#[cfg(unix)]
+#[test]
+fn a_second_signal_at_once_costs_nothing() {
+    let work = Workplace::new(16, 1);
+    let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --checkpoint-every 1000 --log-every 1");
+    let mut child =
+        (tandem().args(work.arguments("run", &settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+    let reader = after_the_first_step(&mut child);
+    // While it is stopped both wait for it, so that they arrive together however busy the machine is.
+    for signal in ["-STOP", "-INT", "-TERM", "-CONT"] {
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+    }
+    let end = last_of(reader);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{end}");
+    assert_eq!(end["report"]["ending"], "stopped");
+    assert_eq!(last_step(&work.path("run")), end["report"]["step"].as_u64());
+}
