@@ -605,3 +605,25 @@ fn a_second_signal_at_once_costs_nothing() {
     assert_eq!(end["report"]["ending"], "stopped");
     assert_eq!(last_step(&work.path("run")), end["report"]["step"].as_u64());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_named_with_the_file_that_was_asked_for() {
+    let work = Workplace::new(12, 1);
+    work.trained("run", "--batch-size 4 --max-steps 1");
+    let (out, picture) = (work.path("said.wav"), work.path("said.png"));
+    // Files may not grow beyond 1 kB, like on a disk that is full.
+    for (more, named) in [(String::new(), &out), (format!("--picture {}", picture.display()), &out)] {
+        let synth = format!(
+            "trap '' XFSZ; ulimit -f 1; exec {} synth banana --checkpoint {} -o {} {more}",
+            env!("CARGO_BIN_EXE_tandem"),
+            work.path("run").display(),
+            out.display()
+        );
+        let output = Command::new("bash").args(["-c", &synth]).env("LC_ALL", "C.UTF-8").output().expect("bash");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert!(text.contains(&named.display().to_string()) && !text.contains(".tandem-"), "{text}");
+        assert!(!out.exists() && !picture.exists(), "nothing half-written");
+    }
+}

@@ -395,11 +395,6 @@ pub(crate) fn memory_hints(error: &TrainError, isolated: bool, mut failure: Fail
 }
 
 pub(crate) fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {
-    use std::io::Write;
-    {
-        let mut writer = output.writer();
-        write_chrome_trace(trace, what, &mut writer)?;
-        writer.flush()?;
-    }
+    write_chrome_trace(trace, what, output.writer())?;
     output.finish()
 }
