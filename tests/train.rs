@@ -627,3 +627,20 @@ fn a_full_disk_is_named_with_the_file_that_was_asked_for() {
         assert!(!out.exists() && !picture.exists(), "nothing half-written");
     }
 }
+
+/// Known times are in samples of the files, whatever rate the features have.
+#[test]
+fn known_times_do_not_depend_on_the_rate_of_the_features() {
+    let work = Workplace::new(12, 1);
+    let uniform = |name: &str, more: &str| {
+        work.trained(name, &format!("--batch-size 4 --max-steps 1 {more}"));
+        let output = run(&format!("evaluate {} --json", work.path(name).display()));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let found = last_json(&output);
+        assert!(found["boundaries"].as_u64().expect("a number") > 0, "{found}");
+        // Of clips cut into equal parts: no model has a say in it.
+        found["boundary_error_ms_uniform"].as_f64().expect("known times")
+    };
+    let (files, features) = (uniform("files", ""), uniform("features", "--sample-rate 16000"));
+    assert!((files / features - 1.0).abs() < 1e-9, "{files} {features}");
+}
