@@ -79,7 +79,10 @@ pub struct Trainer {
 /// What changes from step to step besides the model.
 #[derive(Clone, Debug, Default)]
 struct Ongoing {
+    /// The best validation loss of a step that has a checkpoint, and the step.
     best: Option<(f32, u64)>,
+    /// A better one whose checkpoint is still to be written: if that fails, `best` stays.
+    better: Option<(f32, u64)>,
     validations_without_progress: u64,
     seconds_before: f64,
     audio_seconds: f64,
@@ -112,6 +115,7 @@ impl Trainer {
                 check_same_run(&checkpoint.state, &settings, &config, &data, path)?;
                 let state = Ongoing {
                     best: checkpoint.state.best,
+                    better: None,
                     validations_without_progress: checkpoint.state.validations_without_progress,
                     seconds_before: checkpoint.state.seconds,
                     audio_seconds: checkpoint.state.audio_seconds,

@@ -154,7 +154,7 @@ impl Trainer {
         if validate {
             steps_loop.monitor.validation = Some(caught(|| self.validate(steps_loop, step, on_event))?);
         }
-        if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
+        if save || (validate && self.state.better.is_some_and(|(_, better)| better == step)) {
             // A failure was told; the next checkpoint may succeed.
             let _ = self.save(steps_loop.started, on_event);
         }
@@ -270,7 +270,7 @@ impl Trainer {
         let kept = loss as f32;
         let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
         if best {
-            self.state.best = Some((kept, step));
+            self.state.better = Some((kept, step));
             self.state.validations_without_progress = 0;
         } else {
             self.state.validations_without_progress += 1;
