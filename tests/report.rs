@@ -200,3 +200,20 @@ fn a_report_tells_where_the_run_is_and_not_where_the_last_snapshot_was() {
     assert!(stdout(&output).contains("nothing to do: the run has its 32 steps"), "{}", stdout(&output));
     assert!(stdout(&output).contains("tandem synth"), "{}", stdout(&output));
 }
+
+/// A counter that starts from zero again would look like a new run to Prometheus.
+#[test]
+fn totals_of_a_resumed_run_are_from_the_very_start() {
+    let work = Workplace::new(20, 1);
+    let total = |steps: u64| {
+        let output = work.train("run", &format!("--batch-size 3 --max-steps {steps} --log-every 1"));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let events = events(&output);
+        let last = named(&events, "snapshot").pop().expect("enough steps")["snapshot"].clone();
+        (last["total_clips"].as_u64().expect("a number"), last["total_audio_s"].as_f64().expect("a number"))
+    };
+    let (first, resumed) = (total(18), total(36));
+    // Eighteen clips in threes: every batch is full.
+    assert_eq!((first.0, resumed.0), (18 * 3, 36 * 3));
+    assert!((resumed.1 / first.1 - 2.0).abs() < 1e-9, "{first:?} {resumed:?}");
+}

@@ -82,7 +82,7 @@ pub struct Snapshot {
     pub seconds: f64,
     /// The last validation loss.
     pub validation: Option<f64>,
-    /// Clips trained on since this start.
+    /// Clips trained on, from the very start.
     pub total_clips: u64,
     /// Seconds of audio trained on, from the very start.
     pub total_audio_s: f64,

@@ -53,6 +53,9 @@ pub struct State {
     pub seconds: f64,
     /// Seconds of audio trained on so far.
     pub audio_seconds: f64,
+    /// Clips trained on so far.
+    #[serde(default)]
+    pub clips: u64,
     /// The best validation loss so far, and its step.
     pub best: Option<(f32, u64)>,
     /// Validations since then.

@@ -86,6 +86,7 @@ struct Ongoing {
     validations_without_progress: u64,
     seconds_before: f64,
     audio_seconds: f64,
+    clips: u64,
     saved: Option<u64>,
     /// Steps in a row that half precision could not do.
     overflows: u32,
@@ -119,6 +120,7 @@ impl Trainer {
                     validations_without_progress: checkpoint.state.validations_without_progress,
                     seconds_before: checkpoint.state.seconds,
                     audio_seconds: checkpoint.state.audio_seconds,
+                    clips: checkpoint.state.clips,
                     // A checkpoint of another folder is not yet one of this run.
                     saved: start_is_here.then_some(checkpoint.state.step),
                     overflows: 0,

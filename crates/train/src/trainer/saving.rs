@@ -54,6 +54,7 @@ impl Trainer {
                 next: learner.next().into(),
                 seconds: self.state.seconds_before + started.elapsed().as_secs_f64(),
                 audio_seconds: self.state.audio_seconds,
+                clips: self.state.clips,
                 best: self.state.better.filter(|(_, step)| *step == learner.steps()).or(self.state.best),
                 validations_without_progress: self.state.validations_without_progress,
                 loss_scale: learner.loss_scale(),

@@ -129,7 +129,7 @@ impl Trainer {
         let end_of_epoch = record.cursor.batch + 1 >= steps_loop.batches;
         self.state.audio_seconds += record.seconds;
         steps_loop.window.add(&record);
-        steps_loop.monitor.add_clips(record.clips.len());
+        self.state.clips += record.clips.len() as u64;
         if record.micro_batches != steps_loop.parts {
             steps_loop.parts = record.micro_batches;
             on_event(Event::Split { step, parts: steps_loop.parts, kept: false });
@@ -189,6 +189,7 @@ impl Trainer {
             placement: &self.lanes.placement,
             lanes: &steps_loop.memory,
             audio_seconds: self.state.audio_seconds,
+            clips: self.state.clips,
             seconds_before: self.state.seconds_before,
             done: step - steps_loop.first_step,
         };
