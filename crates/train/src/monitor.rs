@@ -83,7 +83,7 @@ impl Monitor {
         let (workers, buffer) = (around.feed.workers(), around.feed.buffer_size());
         let knobs = Knobs { workers, buffer, ..around.settings.knobs(around.placement) };
         let verdict = verdict(&profile, &knobs, &pressure);
-        let headroom = headroom(&profile);
+        let headroom = headroom(profile.starved);
         let notices = self.notices.update(progress.step, &profile, &verdict, headroom);
         let seconds = self.started.elapsed().as_secs_f64();
         let rounded = |ms: &f64| (100.0 * ms).round() / 100.0;

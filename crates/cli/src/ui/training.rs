@@ -10,7 +10,7 @@ use serde_json::json;
 use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
-use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, shown_on};
+use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, headroom, shown_on};
 use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Report, TrainConfig};
 
 use crate::commands::corpus::MB;
@@ -525,7 +525,7 @@ pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
     }
     if let Some(verdict) = &report.verdict {
         let starved = report.starved;
-        text += &timing_report::limit(verdict, starved, starved / (1.0 - starved).max(1e-3), messages);
+        text += &timing_report::limit(verdict, starved, headroom(starved), messages);
         text.push('\n');
     }
     for bad in &report.left_out {
