@@ -194,7 +194,7 @@ impl Meter {
         let cpu = cpu.zip(self.trace.cpu_time()).map(|(before, after)| after.saturating_sub(before));
         self.trace.span(|| {
             let (stage, thread) = (self.name.clone(), thread_label());
-            Span { stage, thread, cursor, start, end, waited, cpu }
+            Span { stage, thread, cursor, bytes, start, end, waited, cpu }
         });
         (result, end)
     }
