@@ -32,9 +32,23 @@ pub(crate) struct Screen<'a> {
     dashboard: Option<LiveDashboard>,
 }
 
+/// Whether another program reads it. What that one writes to the terminal (`| tee`) comes whenever it likes: beside a live line
+/// the two would share a line.
+fn is_piped(stream: &io::Stdout) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        use std::os::unix::fs::FileTypeExt;
+        let file = stream.as_fd().try_clone_to_owned().map(std::fs::File::from);
+        file.and_then(|file| file.metadata()).is_ok_and(|data| data.file_type().is_fifo())
+    }
+    #[cfg(not(unix))]
+    !stream.is_terminal()
+}
+
 impl Screen<'_> {
     pub(crate) fn new(json: bool, messages: &Messages) -> Screen<'_> {
-        let live = !json && stderr().is_terminal();
+        let live = !json && stderr().is_terminal() && !is_piped(&stdout());
         let bar = progress::training(live);
         bar.set_message(messages.get("train-warming"));
         Screen { messages, json, live, bar, plain_since: None, placement: None, dashboard: None }
