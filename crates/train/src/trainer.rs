@@ -18,7 +18,7 @@ use tandem_model::weights;
 use tandem_model::{Device, InputShape, ModelConfig, REFERENCE_FRAMES, Voice};
 use tandem_text::Frontend;
 
-use self::steps::{StepLoop, caught};
+use self::steps::{Overflows, StepLoop, caught};
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
 use crate::events::{Ending, Event, Report, TrainError};
 use crate::fault::LaneFault;
@@ -88,8 +88,7 @@ struct Ongoing {
     audio_seconds: f64,
     clips: u64,
     saved: Option<u64>,
-    /// Steps in a row that half precision could not do.
-    overflows: u32,
+    overflows: Overflows,
 }
 
 impl Trainer {
@@ -123,7 +122,7 @@ impl Trainer {
                     clips: checkpoint.state.clips,
                     // A checkpoint of another folder is not yet one of this run.
                     saved: start_is_here.then_some(checkpoint.state.step),
-                    overflows: 0,
+                    overflows: Overflows::default(),
                 };
                 (checkpoint.state.stats.clone(), state)
             }
