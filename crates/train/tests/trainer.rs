@@ -9,7 +9,7 @@ use tandem_data::{Corpus, CorpusSettings, DemoCorpus};
 use tandem_device::Lanes;
 use tandem_flow::Context;
 use tandem_model::Size;
-use tandem_train::{Checkpoints, Data, Event, Report, RunFolder, TrainConfig, TrainError, Trainer};
+use tandem_train::{Checkpoints, Data, Ending, Event, Report, RunFolder, TrainConfig, TrainError, Trainer};
 
 fn data(folder: &Path) -> Data {
     DemoCorpus { clips: 14, speakers: 1, seed: 3 }.write(folder).expect("written");
@@ -79,4 +79,22 @@ fn the_best_checkpoint_stays_until_a_better_one_is_written() {
     // What a later start believes.
     let last = checkpoints.read(9).expect("whole");
     assert!(last.state.best.is_some_and(|(_, step)| steps.contains(&step)), "{:?}", last.state.best);
+}
+
+/// The library takes what the command line does not offer: queues of no depth are none.
+#[test]
+fn a_run_without_queues_trains() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = data(&folder.path().join("corpus"));
+    let mut settings = settings(3);
+    // A stall would be an error soon.
+    settings.pipeline.stall_timeout = 20.0;
+    settings.pipeline.model_start_delay = 0.0;
+    settings.pipeline.prefetch_buffer_size = 0;
+    for (buffer_size, autotune) in [(4, true), (0, true), (0, false)] {
+        (settings.pipeline.buffer_size, settings.pipeline.autotune) = (buffer_size, autotune);
+        let run = folder.path().join(format!("{buffer_size}-{autotune}"));
+        let report = train(&data, settings.clone(), &run, &mut |_| {}).expect("it trains");
+        assert_eq!((report.ending, report.step), (Ending::Finished, 3), "{buffer_size} {autotune}");
+    }
 }
