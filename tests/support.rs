@@ -126,7 +126,9 @@ pub(crate) fn difference(work: &Workplace, a: &str, b: &str) -> f64 {
     let loss = |line: &String| serde_json::from_str::<Value>(line).expect("JSON")["loss"].as_f64().expect("a loss");
     let (a, b) = (work.losses(a), work.losses(b));
     assert!(!a.is_empty() && a.len() == b.len());
-    a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b)).fold(0.0, f64::max)
+    let off = a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b));
+    // What is not a number is the largest of all here; `max` would pass it over.
+    off.max_by(f64::total_cmp).expect("losses")
 }
 
 /// Manifests of software Vulkan drivers, as `VK_ICD_FILENAMES` wants them: lavapipe, lavapipe again under another name
