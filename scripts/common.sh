@@ -3,6 +3,37 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/tandem-target}"
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
+# take_target_dir CHECKOUT: makes the target folder this checkout's own, until the script ends or leaves it.
+#
+# All checkouts share one, so that dependencies are built once. But cargo knows our own crates by their path inside the
+# workspace and trusts time stamps: in a checkout whose files are older than another's build it would run and test the
+# other's program. So a stamp says whose build is in there, and after a change of checkout our own crates are built again.
+take_target_dir() {
+  # A script that this one was called by holds it already.
+  [ "${TANDEM_TARGET_DIR_TAKEN:-}" != "$CARGO_TARGET_DIR" ] || return 0
+  mkdir -p "$CARGO_TARGET_DIR"
+  # Nobody else changes it meanwhile; without the program (macOS) as before there were locks.
+  if command -v flock >/dev/null 2>&1; then
+    exec 9>"$CARGO_TARGET_DIR/checkout.lock"
+    flock -n 9 || { say "waiting for another checkout that uses $CARGO_TARGET_DIR"; flock 9; }
+  fi
+  export TANDEM_TARGET_DIR_TAKEN="$CARGO_TARGET_DIR"
+  # With its inode: another checkout may be moved to the same place.
+  local mine before
+  mine="$(ls -di "$1")"
+  before="$(cat "$CARGO_TARGET_DIR/checkout" 2>/dev/null || true)"
+  if [ "$before" != "$mine" ]; then
+    if compgen -G "$CARGO_TARGET_DIR/*/.fingerprint/tandem-*" >/dev/null; then
+      say "$CARGO_TARGET_DIR holds the build of another checkout: building Tandem's own crates again"
+      rm -rf "$CARGO_TARGET_DIR"/*/.fingerprint/tandem-*
+    fi
+    printf '%s\n' "$mine" >"$CARGO_TARGET_DIR/checkout"
+  fi
+}
+
+# leave_target_dir: others may build there again.
+leave_target_dir() { exec 9>&-; unset TANDEM_TARGET_DIR_TAKEN; }
+
 # as_root COMMAND: with sudo where that is needed.
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 

@@ -28,7 +28,9 @@ fn a_profile_says_where_the_time_goes() {
         .sum();
     assert!((shares - 1.0).abs() < 1e-9);
     assert!(number(&json["lanes"]["model_busy"]) > 0.5 && number(&json["starved"]) < 0.05);
-    assert!(number(&json["headroom"]) >= 0.0 && number(&json["replay_ms"]) > 0.0);
+    let (starved, headroom) = (number(&json["starved"]), number(&json["headroom"]));
+    assert!((0.0..=starved / (1.0 - starved)).contains(&headroom), "not more than it waits for: {headroom} {starved}");
+    assert!(number(&json["replay_ms"]) > 0.0);
     assert!(json["recommendations"].is_array() && json["lanes"]["memory"].is_array());
 }
 
@@ -71,7 +73,9 @@ fn the_best_recommendation_is_verified() {
     let output = run(&format!("{slow} --what-if depth=1 --verify --json"));
     let json = last_json(&output);
     assert_eq!((&json["verdict"], &json["bottleneck"]), (&"limited".into(), &"preprocess".into()), "{json}");
-    assert!(json["headroom"].as_f64().expect("a number") > 0.3, "{json}");
+    let number = |key: &str| json[key].as_f64().expect("a number");
+    assert!(number("headroom") > 0.3, "{json}");
+    assert!(number("headroom") <= number("starved") / (1.0 - number("starved")) + 1e-9, "{json}");
     assert!(json["predictions"][0]["measured"].as_f64().expect("a number") > 0.0, "{json}");
 }
 

@@ -12,6 +12,7 @@ mod licences;
 mod memory;
 mod profile;
 mod report;
+mod scripts;
 mod simulate;
 mod support;
 mod train;

@@ -1,14 +1,13 @@
 //! Promises about what a run reports while it trains and afterwards.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Workplace, events, last_json, run, stderr, stdout, tandem};
+use crate::support::{Workplace, after_the_first, events, last_json, run, stderr, stdout, tandem};
 
 fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["event"] == name).collect()
@@ -122,17 +121,6 @@ impl Drop for Running {
     }
 }
 
-/// Asks until there is an answer.
-fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("no answer in a minute");
-}
-
 fn get(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").ok()?;
@@ -145,29 +133,27 @@ fn get(address: &str, path: &str) -> Option<String> {
 #[test]
 fn a_running_run_can_be_looked_at() {
     let work = Workplace::new(40, 1);
-    let arguments = work.arguments("live", "--batch-size 2 --max-steps 100000 --log-every 5 --metrics 0");
-    let mut child = tandem().args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut said = child.stderr.take().expect("piped");
-    let _running = Running(child);
-    let mut heard = Vec::new();
-    let address = eventually(|| {
-        let mut part = [0; 256];
-        let length = said.read(&mut part).ok()?;
-        heard.extend_from_slice(&part[..length]);
-        let text = String::from_utf8_lossy(&heard).into_owned();
-        let url = text.split("http://").nth(1)?.split("/metrics").next()?.to_owned();
-        text.contains("/metrics").then_some(url)
-    });
+    // It cannot end by itself: there is always another step, and nobody reads what it prints after its first snapshot.
+    let more = "--batch-size 2 --epochs 1000000 --max-steps 10000000 --log-every 5 --metrics 0";
+    let mut child = (tandem().args(work.arguments("live", more)).stdout(Stdio::piped()).stderr(Stdio::piped()))
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut running = Running(child);
+    let address =
+        said.find_map(|line| Some(line.expect("UTF-8").split_once("http://")?.1.split_once("/metrics")?.0.to_owned()));
+    let address = address.expect("it says where");
     assert!(address.starts_with("127.0.0.1:"), "loopback unless told otherwise: {address}");
-    let metrics = eventually(|| get(&address, "/metrics").filter(|text| text.contains("tandem_step ")));
+    let _unread = after_the_first(&mut running.0, "snapshot");
+    let metrics = get(&address, "/metrics").expect("an answer");
+    assert!(metrics.contains("tandem_step "), "{metrics}");
     for line in ["# TYPE tandem_loss gauge", "tandem_queue_items{queue=\"host\"}", "tandem_bottleneck{stage=\"load\"}"]
     {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    let report = eventually(|| {
-        let output = run(&format!("report {}", work.path("live").display()));
-        output.status.success().then(|| stdout(&output))
-    });
+    let output = run(&format!("report {}", work.path("live").display()));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = stdout(&output);
     assert!(report.contains("state: running"), "{report}");
     // The port is taken, and nothing was begun.
     let output = work.train("second", &format!("--max-steps 2 --metrics {address}"));
@@ -213,4 +199,21 @@ fn a_report_tells_where_the_run_is_and_not_where_the_last_snapshot_was() {
     let output = tandem().args(nothing.iter().filter(|word| *word != "--json")).output().expect("it starts");
     assert!(stdout(&output).contains("nothing to do: the run has its 32 steps"), "{}", stdout(&output));
     assert!(stdout(&output).contains("tandem synth"), "{}", stdout(&output));
+}
+
+/// A counter that starts from zero again would look like a new run to Prometheus.
+#[test]
+fn totals_of_a_resumed_run_are_from_the_very_start() {
+    let work = Workplace::new(20, 1);
+    let total = |steps: u64| {
+        let output = work.train("run", &format!("--batch-size 3 --max-steps {steps} --log-every 1"));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let events = events(&output);
+        let last = named(&events, "snapshot").pop().expect("enough steps")["snapshot"].clone();
+        (last["total_clips"].as_u64().expect("a number"), last["total_audio_s"].as_f64().expect("a number"))
+    };
+    let (first, resumed) = (total(18), total(36));
+    // Eighteen clips in threes: every batch is full.
+    assert_eq!((first.0, resumed.0), (18 * 3, 36 * 3));
+    assert!((resumed.1 / first.1 - 2.0).abs() < 1e-9, "{first:?} {resumed:?}");
 }

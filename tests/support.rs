@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, ChildStdout, Command, Output};
 
 use serde_json::Value;
 use tandem_data::DemoCorpus;
@@ -35,6 +36,17 @@ pub(crate) fn interrupt(child: &Child) {
     }
     let sent = Command::new("kill").args(["-INT", &id]).status().expect("kill exists");
     assert!(sent.success());
+}
+
+/// What a run prints after its first event of this name.
+pub(crate) fn after_the_first(child: &mut Child, event: &str) -> BufReader<ChildStdout> {
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    let (mut line, event) = (String::new(), format!("{{\"event\":\"{event}\""));
+    while !line.starts_with(&event) {
+        line.clear();
+        assert!(reader.read_line(&mut line).expect("output") > 0, "it ended");
+    }
+    reader
 }
 
 pub(crate) fn stdout(output: &Output) -> String {
@@ -114,7 +126,9 @@ pub(crate) fn difference(work: &Workplace, a: &str, b: &str) -> f64 {
     let loss = |line: &String| serde_json::from_str::<Value>(line).expect("JSON")["loss"].as_f64().expect("a loss");
     let (a, b) = (work.losses(a), work.losses(b));
     assert!(!a.is_empty() && a.len() == b.len());
-    a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b)).fold(0.0, f64::max)
+    let off = a.iter().zip(&b).map(|((_, a), (_, b))| (loss(a) - loss(b)).abs() / loss(b));
+    // What is not a number is the largest of all here; `max` would pass it over.
+    off.max_by(f64::total_cmp).expect("losses")
 }
 
 /// Manifests of software Vulkan drivers, as `VK_ICD_FILENAMES` wants them: lavapipe, lavapipe again under another name

@@ -1,7 +1,7 @@
 //! Promises about training: it learns, it loses nothing, it goes on exactly.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
@@ -10,7 +10,9 @@ use serde_json::Value;
 use tandem_flow::Random;
 use tempfile::TempDir;
 
-use crate::support::{Workplace, difference, last_json, run, stderr, stdout, tandem};
+use crate::support::{
+    Workplace, after_the_first, difference, events, last_json, position, run, stderr, stdout, tandem,
+};
 
 #[test]
 fn a_killed_run_goes_on_bit_for_bit() {
@@ -89,64 +91,75 @@ fn a_full_disk_costs_steps_but_never_a_checkpoint() {
     assert_eq!(work.weights("full", 8), work.weights("whole", 8));
 }
 
-/// What a run prints from its first step on, wherever it then is.
+/// What a run prints from its first step on.
 fn after_the_first_step(child: &mut Child) -> BufReader<ChildStdout> {
-    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    while !line.contains("\"progress\"") {
-        line.clear();
-        assert!(reader.read_line(&mut line).expect("output") > 0, "it ended");
-    }
-    reader
+    after_the_first(child, "progress")
+}
+
+/// Steps of a run that cannot end by itself as long as nobody reads its output: with `--log-every 1` it prints more than
+/// a pipe and our reader hold, so it waits in the middle however long a busy machine takes to send it a signal.
+const HELD_STEPS: u64 = 60;
+
+/// That it does print so much: without that, tests would race the run.
+fn assert_held(output: &Output) {
+    const PIPE: usize = 65_536;
+    const READER: usize = 8192;
+    assert!(output.stdout.len() > 2 * (PIPE + READER), "a run of {} bytes does not wait", output.stdout.len());
+}
+
+/// Reads what is left, once the run may end.
+fn last_of(mut reader: BufReader<ChildStdout>) -> Value {
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).expect("output");
+    serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON")
 }
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_says_how_to_go_on_and_goes_on_exactly() {
+fn an_interrupted_run_says_how_to_resume_and_resumes_exactly() {
     let work = Workplace::new(16, 1);
-    let settings = "--batch-size 4 --max-steps 30 --checkpoint-every 1000 --log-every 1";
-    work.trained("whole", settings);
+    let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --checkpoint-every 1000 --log-every 1");
+    let whole = work.train("whole", &settings);
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    assert_held(&whole);
     for (name, signal) in [("int", "INT"), ("term", "TERM"), ("hup", "HUP")] {
         let mut child =
-            (tandem().args(work.arguments(name, settings))).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut reader = after_the_first_step(&mut child);
+            (tandem().args(work.arguments(name, &settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+        let reader = after_the_first_step(&mut child);
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         assert!(sent.expect("kill").success());
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut reader, &mut rest).expect("output");
+        let end = last_of(reader);
         let status = child.wait().expect("it ends");
-        assert_eq!(status.code(), Some(0), "SPEC A6: {rest}");
-        let end: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
+        assert_eq!(status.code(), Some(0), "SPEC A6: {end}");
         assert_eq!(end["report"]["ending"], "stopped");
         let reached = end["report"]["step"].as_u64().expect("a step");
-        assert!(reached < 30, "it was asked to stop");
+        assert!(reached < HELD_STEPS, "it was asked to stop");
         assert_eq!(last_step(&work.path(name)), Some(reached));
-        work.trained(name, settings);
+        work.trained(name, &settings);
         assert_eq!(work.losses(name), work.losses("whole"));
-        assert_eq!(work.weights(name, 30), work.weights("whole", 30));
+        assert_eq!(work.weights(name, HELD_STEPS), work.weights("whole", HELD_STEPS));
     }
 }
 
 /// Under `nohup` a terminal that closes does not end a run.
 #[cfg(unix)]
 #[test]
-fn a_run_under_nohup_goes_on_when_the_terminal_closes() {
+fn a_run_under_nohup_does_not_end_when_the_terminal_closes() {
     let work = Workplace::new(16, 1);
-    let arguments = work.arguments("run", "--batch-size 4 --max-steps 12 --log-every 1");
+    let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --log-every 1");
+    assert_held(&work.train("whole", &settings));
     let mut child = Command::new("sh")
         .args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_tandem")])
-        .args(arguments)
+        .args(work.arguments("run", &settings))
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut reader = after_the_first_step(&mut child);
+    let reader = after_the_first_step(&mut child);
     let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
     assert!(sent.expect("kill").success());
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut reader, &mut rest).expect("output");
+    let end = last_of(reader);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
-    let end: Value = serde_json::from_str(rest.lines().last().expect("a line")).expect("JSON");
-    assert_eq!((&end["report"]["ending"], &end["report"]["step"]), (&"finished".into(), &12.into()));
+    assert_eq!((&end["report"]["ending"], &end["report"]["step"]), (&"finished".into(), &HELD_STEPS.into()));
 }
 
 /// SPEC P7: the losses of a step stay on the device until the log needs them.
@@ -194,6 +207,51 @@ fn accumulated_and_split_batches_make_the_same_steps() {
     assert!(stdout(&output).contains("{\"event\":\"split\",\"step\":3,\"parts\":4,"), "{}", stdout(&output));
     let off = difference(&work, "split", "large");
     assert!(off < 1e-5, "{off}");
+}
+
+/// On a device that does not tell how much memory it has, the longest batch is tried whole and then in halves.
+#[test]
+fn a_device_of_unknown_memory_that_runs_out_before_the_first_step_splits_batches() {
+    let work = Workplace::new(24, 2);
+    work.trained("large", "--batch-size 8 --max-steps 6");
+    let output = work.train("split", "--batch-size 8 --max-steps 6 --inject oom@1:3");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let all = events(&output);
+    assert!(all[position(&all, "preflight")]["preflight"]["limit_bytes"].is_null(), "nobody told");
+    let split = &all[position(&all, "split")];
+    assert_eq!((&split["step"], &split["parts"]), (&1.into(), &4.into()), "{split}");
+    let off = difference(&work, "split", "large");
+    assert!(off < 1e-5, "{off}");
+    // Not even one clip.
+    let output = work.train("none", "--batch-size 8 --max-steps 6 --inject oom@1:0");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("memory"), "{}", stderr(&output));
+}
+
+/// A clip that only loading finds to be bad is a batch less, and the run ends with its epochs all the same.
+#[test]
+fn batches_without_a_good_clip_shorten_a_run_and_do_not_stall_the_next_start() {
+    let work = Workplace::new(12, 1);
+    let corpus = work.path("corpus");
+    // Sound that is not a number: its length is fine, so the index has nothing against it.
+    let mut metadata = fs::read_to_string(corpus.join("metadata.csv")).expect("there");
+    let silence: Vec<u8> = f32::NAN.to_le_bytes().repeat(22_050);
+    for name in ["bad0", "bad1", "bad2", "bad3"] {
+        let bytes = crate::corpus::wav_of(3, 1, 32, 22_050, &silence);
+        fs::write(corpus.join(format!("wavs/{name}.wav")), bytes).expect("written");
+        metadata += &format!("{name}|banana.|banana.\n");
+    }
+    fs::write(corpus.join("metadata.csv"), metadata).expect("written");
+    let settings = "--batch-size 1 --epochs 2 --stall-timeout 3 --model-start-delay 0";
+    let report = work.trained("run", settings);
+    let (steps, skipped) = (report["step"].as_u64().expect("a step"), report["left_out"].as_array().expect("a list"));
+    assert_eq!(report["ending"], "finished");
+    assert!(!skipped.is_empty() && skipped.iter().all(|clip| clip["kind"] == "not-finite"), "{skipped:?}");
+    // Nothing is left to do, and that is found out without a batch.
+    for more in [settings, "--batch-size 1 --epochs 2 --stall-timeout 0"] {
+        let again = work.trained("run", more);
+        assert_eq!((&again["ending"], &again["step"], &again["steps"]), (&"finished".into(), &steps.into(), &0.into()));
+    }
 }
 
 #[test]
@@ -491,4 +549,98 @@ fn two_processes_do_not_train_in_one_folder_and_a_closed_output_saves() {
     let status = first.wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
     assert!(last_step(&work.path("run")).is_some_and(|step| step >= 1), "with a checkpoint");
+}
+
+/// Another start was faster by less than it takes to read a corpus: it has the folder, and nothing else is there yet.
+#[test]
+fn of_two_starts_at_once_the_second_changes_nothing() {
+    let work = Workplace::new(12, 1);
+    fs::create_dir(work.path("run")).expect("made");
+    let first = fs::File::create(work.path("run/lock")).expect("made");
+    first.lock().expect("nobody has it");
+    for more in ["--max-steps 2", "--max-steps 2 --reset-training"] {
+        let second = work.train("run", &format!("--batch-size 4 {more}"));
+        assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
+        assert!(stderr(&second).contains("another process is training in"), "{}", stderr(&second));
+        let left: Vec<_> =
+            fs::read_dir(work.path("run")).expect("there").flatten().map(|file| file.file_name()).collect();
+        assert_eq!(left, ["lock"], "{more}");
+        assert!(!work.path("run.1").exists(), "{more}");
+    }
+    drop(first);
+    work.trained("run", "--batch-size 4 --max-steps 2");
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_no_folder() {
+    let work = Workplace::new(4, 1);
+    let corpus = work.path("corpus");
+    // Sound that is not a number: that is found when the first clips are read for the statistics.
+    let none = crate::corpus::wav_of(3, 1, 32, 22_050, &f32::NAN.to_le_bytes().repeat(22_050));
+    for entry in fs::read_dir(corpus.join("wavs")).expect("there").flatten() {
+        fs::write(entry.path(), &none).expect("written");
+    }
+    let output = work.train("refused", "--batch-size 2 --max-steps 2");
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("not one of the first clips can be read"), "{}", stderr(&output));
+    assert!(!work.path("refused").exists(), "nothing was begun");
+}
+
+/// Two signals at once, as a terminal and a service manager send them, are one request: the step is finished and saved.
+#[cfg(unix)]
+#[test]
+fn a_second_signal_at_once_costs_nothing() {
+    let work = Workplace::new(16, 1);
+    let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --checkpoint-every 1000 --log-every 1");
+    let mut child =
+        (tandem().args(work.arguments("run", &settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+    let reader = after_the_first_step(&mut child);
+    // While it is stopped both wait for it, so that they arrive together however busy the machine is.
+    for signal in ["-STOP", "-INT", "-TERM", "-CONT"] {
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+    }
+    let end = last_of(reader);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{end}");
+    assert_eq!(end["report"]["ending"], "stopped");
+    assert_eq!(last_step(&work.path("run")), end["report"]["step"].as_u64());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_named_with_the_file_that_was_asked_for() {
+    let work = Workplace::new(12, 1);
+    work.trained("run", "--batch-size 4 --max-steps 1");
+    let (out, picture) = (work.path("said.wav"), work.path("said.png"));
+    // Files may not grow beyond 1 kB, like on a disk that is full.
+    for (more, named) in [(String::new(), &out), (format!("--picture {}", picture.display()), &out)] {
+        let synth = format!(
+            "trap '' XFSZ; ulimit -f 1; exec {} synth banana --checkpoint {} -o {} {more}",
+            env!("CARGO_BIN_EXE_tandem"),
+            work.path("run").display(),
+            out.display()
+        );
+        let output = Command::new("bash").args(["-c", &synth]).env("LC_ALL", "C.UTF-8").output().expect("bash");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert!(text.contains(&named.display().to_string()) && !text.contains(".tandem-"), "{text}");
+        assert!(!out.exists() && !picture.exists(), "nothing half-written");
+    }
+}
+
+/// Known times are in samples of the files, whatever rate the features have.
+#[test]
+fn known_times_do_not_depend_on_the_rate_of_the_features() {
+    let work = Workplace::new(12, 1);
+    let uniform = |name: &str, more: &str| {
+        work.trained(name, &format!("--batch-size 4 --max-steps 1 {more}"));
+        let output = run(&format!("evaluate {} --json", work.path(name).display()));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let found = last_json(&output);
+        assert!(found["boundaries"].as_u64().expect("a number") > 0, "{found}");
+        // Of clips cut into equal parts: no model has a say in it.
+        found["boundary_error_ms_uniform"].as_f64().expect("known times")
+    };
+    let (files, features) = (uniform("files", ""), uniform("features", "--sample-rate 16000"));
+    assert!((files / features - 1.0).abs() < 1e-9, "{files} {features}");
 }

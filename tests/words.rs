@@ -191,6 +191,38 @@ fn control_characters_are_for_terminals_only() {
     assert!(!without.contains('\u{1b}'), "{without}");
 }
 
+/// A live line is for those who have the terminal to themselves: what `tee` writes there would end up on the same line.
+#[test]
+fn a_live_line_never_shares_its_line_with_a_message() {
+    let work = Workplace::new(8, 1);
+    let in_terminal = |name: &str, pipe: &str| {
+        let arguments: Vec<String> =
+            (work.arguments(name, "--batch-size 2 --backend cpu --max-steps 3 --lang en").into_iter())
+                .filter(|argument| argument != "--json")
+                .collect();
+        let command = format!("{} {} {pipe}", env!("CARGO_BIN_EXE_tandem"), arguments.join(" "));
+        let script =
+            Command::new("script").env("TERM", "xterm-256color").args(["-qec", &command, "/dev/null"]).output();
+        script.ok().map(|output| stdout(&output))
+    };
+    let Some(alone) = in_terminal("alone", "") else {
+        assert!(std::env::var_os("CI").is_none(), "`script` is missing, and this machine must have it");
+        eprintln!("skipped: no program `script`, so no terminal to look at");
+        return;
+    };
+    let live = "the first batches";
+    assert!(alone.contains(live), "{alone}");
+    let piped = in_terminal("piped", "| cat").expect("as before");
+    assert!(piped.contains("batches that wait on the host") && !piped.contains(live), "{piped}");
+    // Whatever follows the live line takes it away first.
+    for text in [&alone, &piped] {
+        for after in text.split(live).skip(1) {
+            let next = after.trim_start_matches(' ');
+            assert!(next.starts_with('\r') || next.starts_with('\u{1b}'), "{next}");
+        }
+    }
+}
+
 /// docs/reference is what the program makes.
 #[test]
 fn the_reference_is_made_from_the_program() {

@@ -102,7 +102,8 @@ mod tests {
                 assert_eq!(samples.len() - 3, (input.len() as u64 * u64::from(to)).div_ceil(u64::from(from)) as usize);
                 let worst = (samples[3..].iter().zip(&expected).skip(500).take(expected.len() - 1000))
                     .map(|(a, b)| (a - b).abs())
-                    .fold(0.0, f32::max);
+                    .max_by(f32::total_cmp)
+                    .expect("samples");
                 assert!(worst < 1e-3, "{from} -> {to}: {worst}");
             }
         }
@@ -122,7 +123,8 @@ mod tests {
     fn a_tone_above_the_new_limit_is_removed() {
         let mut samples = tone(44_100, 15_000.0, 0.5);
         Resampler::new(44_100, 22_050).expect("a ratio").resample(&mut samples, 0);
-        let loudest = samples[500..samples.len() - 500].iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        let loudest = samples[500..samples.len() - 500].iter().map(|x| x.abs()).max_by(f32::total_cmp);
+        let loudest = loudest.expect("samples");
         assert!(loudest < 2e-3, "{loudest}");
     }
 }

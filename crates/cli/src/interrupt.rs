@@ -1,12 +1,17 @@
-//! Ctrl-C: the first asks the work to end and keep what is done, the second ends the program.
+//! Ctrl-C: the first asks the work to end and keep what is done, another one two seconds later ends the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use tandem_flow::Stop;
 
 use crate::failure::INTERRUPTED;
 use crate::ui::dashboard;
+
+/// A second Ctrl-C before that is the same request again: a key that repeats, or a program that sends two signals. It must
+/// not cost what was learned since the last checkpoint.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// What the first Ctrl-C sets.
 #[derive(Clone, Default)]
@@ -17,12 +22,19 @@ pub(crate) struct Interrupt {
     pub(crate) flag: Arc<AtomicBool>,
     /// What to say then, if anything.
     pub(crate) notice: Arc<OnceLock<String>>,
+    /// When it came.
+    first: Arc<OnceLock<Instant>>,
 }
 
 impl Interrupt {
     /// What Ctrl-C does, by whatever way it comes.
     pub(crate) fn ask(&self) {
+        let now = Instant::now();
+        let since_first = now - *self.first.get_or_init(|| now);
         if self.flag.swap(true, Ordering::SeqCst) {
+            if !is_meant(since_first) {
+                return;
+            }
             dashboard::restore();
             std::process::exit(INTERRUPTED.into());
         }
@@ -31,6 +43,11 @@ impl Interrupt {
         }
         self.stop.request("interrupted");
     }
+}
+
+/// Whether another Ctrl-C, so long after the first, asks to end at once.
+fn is_meant(since_first: Duration) -> bool {
+    since_first >= AGAIN_AFTER
 }
 
 /// Whether the terminal may close without ending the program, as under `nohup`: a handler would undo that.
@@ -78,4 +95,16 @@ pub(crate) fn catch() -> Interrupt {
     let _ = ctrlc::set_handler(move || asked.ask());
     hang_up.respect();
     interrupt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_request_ends_the_program_only_after_two_seconds() {
+        for (ms, meant) in [(0, false), (1999, false), (2000, true), (60_000, true)] {
+            assert_eq!(is_meant(Duration::from_millis(ms)), meant, "{ms} ms");
+        }
+    }
 }

@@ -12,7 +12,8 @@ use std::path::Path;
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(bytes)?;
+    // The file itself: errors of a `NamedTempFile` name the temporary file, which no user knows.
+    file.as_file_mut().write_all(bytes)?;
     make_readable(file.path(), 0o644)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;

@@ -254,7 +254,8 @@ impl Loader {
     }
 
     /// The stages as a flow, from `start` to the end of epoch `epochs - 1`: memory is leased from `budget`, `workers`
-    /// batches are made at once and kept ready in the queue `host`. Batches without one good clip are skipped.
+    /// batches are made at once and kept ready in the queue `host`. Batches without one good clip are skipped; an epoch of them
+    /// is an error.
     pub fn flow(
         self: &Arc<Loader>,
         context: &Context,
@@ -266,6 +267,7 @@ impl Loader {
     ) -> Flow<Batch> {
         let (planner, sizer, loader, counter) = (self.clone(), self.clone(), self.clone(), self.clone());
         let clock = context.clock.clone();
+        let mut lost = Lost::default();
         Flow::source(context, Stage::Plan, start, epochs, move |epoch| planner.plan(epoch))
             .lease(budget, move |batch| sizer.batch_bytes(batch))
             .par_stage(Stage::Load, workers, move |batch| {
@@ -276,7 +278,7 @@ impl Loader {
             })
             // Bad clips are counted in the order of the batches, so that a run ends at the same place however many
             // workers it has.
-            .stage(Stage::Count, move |batch| counter.count(batch))
+            .stage(Stage::Count, move |batch| counter.count(batch, &mut lost))
             .tolerate(|_, _| true, |_| {})
             .prefetch(Place::Host, buffer)
     }
@@ -513,30 +515,48 @@ impl Loader {
     }
 
     /// Notes the bad clips of a batch; an error when there are too many, or when nothing is left of the batch.
-    fn count(&self, mut batch: Batch) -> Result<Batch, Fault> {
+    fn count(&self, mut batch: Batch, lost: &mut Lost) -> Result<Batch, Fault> {
         for (clip, report) in batch.faults.drain(..) {
             let (id, path) = (report.id.clone(), report.path.clone());
             if !self.shared.ledger.note(clip, report) {
                 continue;
             }
-            let reports = self.shared.ledger.reports();
-            let bad = self.shared.corpus.faults() + reports.len();
-            let mut text =
-                format!("{bad} of {} clips cannot be used, more than is tolerated", self.shared.corpus.rows());
-            for report in reports.iter().take(10) {
-                text += &format!("\n  {}: {}", report.id, report.reason);
-            }
-            let fault = Fault::new(text).fatal().sample(id);
+            let fault = self.too_many().sample(id);
             return Err(match path {
                 Some(path) => fault.path(path),
                 None => fault,
             });
         }
-        if batch.clips.is_empty() {
-            return Err(Fault::new("none of its clips can be used"));
+        if !batch.clips.is_empty() {
+            lost.in_a_row = 0;
+            return Ok(batch);
         }
-        Ok(batch)
+        lost.in_a_row += 1;
+        // However few clips there are: to look for one good clip in epoch after epoch would never end.
+        if lost.in_a_row >= *lost.batches.get_or_insert_with(|| self.plan(0).len()) {
+            return Err(self.too_many());
+        }
+        Err(Fault::new("none of its clips can be used"))
     }
+
+    /// More clips are bad than is tolerated.
+    fn too_many(&self) -> Fault {
+        let reports = self.shared.ledger.reports();
+        let bad = self.shared.corpus.faults() + reports.len();
+        let mut text = format!("{bad} of {} clips cannot be used, more than is tolerated", self.shared.corpus.rows());
+        for report in reports.iter().take(10) {
+            text += &format!("\n  {}: {}", report.id, report.reason);
+        }
+        Fault::new(text).fatal()
+    }
+}
+
+/// Batches of which nothing was left.
+#[derive(Debug, Default)]
+struct Lost {
+    in_a_row: usize,
+    /// Batches of an epoch, once that matters.
+    batches: Option<usize>,
 }
 
 impl Workspace {

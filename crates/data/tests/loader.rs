@@ -165,7 +165,8 @@ fn samples_are_cached_apart_from_features() {
     for (row, &clip) in batch.clips.iter().enumerate() {
         let kept = &batch.sound[row * stride + padding..][..2000];
         let recorded = sound(clip as usize);
-        let off = kept.iter().zip(&recorded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let off = kept.iter().zip(&recorded).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp);
+        let off = off.expect("samples");
         assert!(off < 1e-4, "clip {clip}: {off}");
         assert_eq!(batch.sound[row * stride + padding - 7], batch.sound[row * stride + padding + 7], "a mirror");
     }
@@ -269,4 +270,21 @@ fn a_source_that_is_no_directory_is_a_corpus_too() {
     let loader = loader(&corpus, CacheMode::Ram, false);
     let clips: usize = loader.plan(0).iter().map(|planned| loader.load(planned).clips.len()).sum();
     assert_eq!(clips, 7);
+}
+
+/// However few clips a corpus has: when all of them are gone, that is an error and not the end of the data.
+#[test]
+fn clips_that_vanish_after_the_start_are_too_many_when_none_is_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(folder.path(), 9);
+    let loader = loader(&corpus, CacheMode::Off, false);
+    let (context, budget) = (Context::default(), Budget::new(Place::Host, 1 << 30, Oversize::Alone));
+    let (workers, depth) = (Knob::fixed("workers", 2), Knob::fixed("depth", 0));
+    let flow = loader.flow(&context, Cursor::START, 1000, &workers, &depth, &budget);
+    let wavs = folder.path().join("wavs");
+    let mut flow = flow.inspect(|_| std::fs::remove_dir_all(&wavs).unwrap_or_default());
+    assert!(flow.next().is_some_and(|batch| batch.is_ok()), "at first they are there");
+    let error = flow.find_map(Result::err).expect("not the end of a thousand epochs").to_string();
+    assert!(error.contains("9 of 9 clips cannot be used, more than is tolerated"), "{error}");
+    assert!(error.contains("no audio file of this name"), "{error}");
 }

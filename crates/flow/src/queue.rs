@@ -115,6 +115,7 @@ impl<T> Queue<T> {
     pub fn close(&self) {
         let mut state = lock(&self.0.state);
         state.closed = true;
+        self.0.meter.closed();
         state.pushers.wake_all();
         state.poppers.wake_all();
     }

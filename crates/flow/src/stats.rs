@@ -194,7 +194,7 @@ impl Meter {
         let cpu = cpu.zip(self.trace.cpu_time()).map(|(before, after)| after.saturating_sub(before));
         self.trace.span(|| {
             let (stage, thread) = (self.name.clone(), thread_label());
-            Span { stage, thread, cursor, start, end, waited, cpu }
+            Span { stage, thread, cursor, bytes, start, end, waited, cpu }
         });
         (result, end)
     }
@@ -252,6 +252,9 @@ pub struct QueueStats {
     pub pop_wait_s: f64,
     /// How often it went from full to empty: the sign that more depth would help.
     pub full_then_empty: u64,
+    /// Nothing more comes in: its producer is at its end.
+    #[serde(default)]
+    pub closed: bool,
 }
 
 #[derive(Debug)]
@@ -288,6 +291,7 @@ impl QueueMeter {
             push_wait_s: 0.0,
             pop_wait_s: 0.0,
             full_then_empty: 0,
+            closed: false,
         };
         let state = QueueMeterState {
             since: now,
@@ -305,6 +309,10 @@ impl QueueMeter {
         let mut state = lock(&self.state);
         state.push_blocked.get_or_insert(now);
         state.was_full = true; // also when the bytes are what fills it
+    }
+
+    pub(crate) fn closed(&self) {
+        lock(&self.state).stats.closed = true;
     }
 
     pub(crate) fn pop_blocked(&self, now: Duration) {

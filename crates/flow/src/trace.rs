@@ -18,6 +18,8 @@ pub struct Span {
     pub thread: Arc<str>,
     /// The batch.
     pub cursor: Cursor,
+    /// Its bytes, as far as stages said them: how much work it is.
+    pub bytes: usize,
     /// When it began, on the run's clock.
     pub start: Duration,
     /// When it ended.

@@ -75,6 +75,7 @@ mod tests {
             stage: stage.name().into(),
             thread: "t".into(),
             cursor,
+            bytes: 0,
             start: start * MS,
             end: end * MS,
             waited: Duration::ZERO,

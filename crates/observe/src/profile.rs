@@ -43,7 +43,8 @@ pub struct Profile {
     pub model_busy: f64,
     /// Share of the time that the model had no batch.
     pub starved: f64,
-    /// Standard deviation of the time from step to step, over its mean.
+    /// Standard deviation of the time from step to step, over its mean: of steps of equal work. That longer batches take
+    /// longer is not in it.
     pub variation: f64,
     /// The stage whose time varies with it.
     pub varies_with: Option<Stage>,
@@ -88,7 +89,10 @@ impl Profile {
             std_ms,
             share: if all > 0.0 { mean_ms / all } else { 0.0 },
         });
-        let (period_ms, period_std) = mean_and_std(&periods);
+        let (period_ms, _) = mean_and_std(&periods);
+        let works: Vec<f64> = counted.iter().map(|step| step.bytes as f64).collect();
+        let periods = at_equal_work(&periods, &works);
+        let (_, period_std) = mean_and_std(&periods);
         let varies_with = Stage::TIMED
             .into_iter()
             .map(|stage| (stage, correlation(&of_counted(stage), &periods)))
@@ -170,6 +174,16 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
+/// The times as they would be if all steps had as much work as the mean one: without what rises in proportion to it.
+fn at_equal_work(times: &[f64], works: &[f64]) -> Vec<f64> {
+    let ((mean_time, time_std), (mean_work, work_std)) = (mean_and_std(times), mean_and_std(works));
+    // More work never takes less time: what looks like it is chance.
+    let slope = correlation(works, times).max(0.0) * time_std / work_std.max(f64::MIN_POSITIVE);
+    // Not more than all of the time for all of the work.
+    let slope = slope.min(mean_time / mean_work.max(f64::MIN_POSITIVE));
+    times.iter().zip(works).map(|(time, work)| time - slope * (work - mean_work)).collect()
+}
+
 /// How much two series rise and fall together, from -1 to 1; 0 for those that do not.
 fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let ((mean_a, std_a), (mean_b, std_b)) = (mean_and_std(a), mean_and_std(b));
@@ -178,4 +192,45 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
     }
     let together = a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum::<f64>() / a.len() as f64;
     together / (std_a * std_b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of so many bytes that take so many milliseconds after a wait of so many.
+    fn profile(steps: &[(usize, f64, f64)]) -> Profile {
+        let (mut now, mut spans) = (Duration::ZERO, Vec::new());
+        let of = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        for (batch, &(bytes, ms, waited)) in (0..).zip(steps) {
+            let (start, waited) = (now + of(waited), of(waited));
+            now = start + of(ms);
+            let (stage, thread, cursor) = (Stage::Train.name().into(), "t".into(), Cursor { epoch: 0, batch });
+            spans.push(Span { stage, thread, cursor, bytes, start, end: now, waited, cpu: None });
+        }
+        Profile::new(&spans, 0).expect("enough steps")
+    }
+
+    #[test]
+    fn batches_of_other_lengths_are_no_variation_and_what_varies_beside_them_is() {
+        let lengths = [100, 400, 250, 900, 150, 700, 300, 1000, 200, 500];
+        let by_length: Vec<_> = lengths.iter().map(|&bytes| (bytes, 5.0 + 0.1 * bytes as f64, 0.0)).collect();
+        let found = profile(&by_length);
+        assert!(found.variation < 1e-6, "{}", found.variation);
+        // A fixed part makes long batches cheaper by the byte, never dearer.
+        let fixed: Vec<_> = lengths.iter().map(|&bytes| (bytes, 50.0, 0.0)).collect();
+        assert!(profile(&fixed).variation < 1e-6);
+        // Every third step waits or takes three times as long, whatever its length.
+        let hiccup = |n: usize| if n.is_multiple_of(3) { 110.0 } else { 0.0 };
+        let waits: Vec<_> = by_length.iter().enumerate().map(|(n, &(bytes, ms, _))| (bytes, ms, hiccup(n))).collect();
+        let slow: Vec<_> =
+            by_length.iter().enumerate().map(|(n, &(bytes, ms, _))| (bytes, ms + hiccup(n), 0.0)).collect();
+        for steps in [waits, slow] {
+            let found = profile(&steps);
+            assert!(found.variation > crate::verdict::thresholds::VARIATION, "{}", found.variation);
+        }
+        // Equal batches, or batches of unknown size: all of it counts.
+        let uneven: Vec<_> = (0..10).map(|n| (0, if n % 2 == 0 { 50.0 } else { 150.0 }, 0.0)).collect();
+        assert!((profile(&uneven).variation - 0.5).abs() < 1e-6);
+    }
 }

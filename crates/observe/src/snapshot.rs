@@ -82,7 +82,7 @@ pub struct Snapshot {
     pub seconds: f64,
     /// The last validation loss.
     pub validation: Option<f64>,
-    /// Clips trained on since this start.
+    /// Clips trained on, from the very start.
     pub total_clips: u64,
     /// Seconds of audio trained on, from the very start.
     pub total_audio_s: f64,
@@ -123,7 +123,21 @@ pub fn recent_profile(spans: &[Span], done: usize) -> Option<(Profile, Vec<f64>)
     Some((Profile::new(&last, 0)?, step_times(&last, 0)))
 }
 
-/// What infinitely fast data would give at most, by the share of the time that the model waits.
-pub fn headroom(profile: &Profile) -> f64 {
-    if profile.starved < thresholds::STARVED / 10.0 { 0.0 } else { profile.starved / (1.0 - profile.starved).max(1e-3) }
+/// What infinitely fast data would give at most (SPEC R6): without a wait, the same steps take `1 - starved` of the time. The
+/// only definition, for a profile, a run and its report.
+pub fn headroom(starved: f64) -> f64 {
+    if starved < thresholds::STARVED / 10.0 { 0.0 } else { starved / (1.0 - starved).max(1e-3) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_never_waits_gains_nothing() {
+        for (starved, gain) in [(0.0, 0.0), (0.001, 0.0), (0.2, 0.25), (0.5, 1.0), (0.75, 3.0)] {
+            assert!((headroom(starved) - gain).abs() < 1e-9, "{starved}: {}", headroom(starved));
+        }
+        assert!(headroom(1.0).is_finite());
+    }
 }

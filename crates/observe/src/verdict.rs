@@ -60,6 +60,11 @@ pub struct Knobs {
 }
 
 impl Knobs {
+    /// Whether nothing works beside the model: neither workers nor the threads that keep queues full.
+    fn are_synchronous(&self) -> bool {
+        self.workers == 0 && self.buffer == 0 && self.device_queue == 0 && self.depth <= 1
+    }
+
     /// Batches that can be loaded at once before the cores are the limit.
     fn most_workers(&self) -> usize {
         (100 * self.cores.max(1)).div_ceil(self.load_cpu_percent.clamp(100 / MOST_PER_CORE, 100))
@@ -311,7 +316,7 @@ fn bottleneck(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Bottlene
         return slowest;
     }
     // When everything is synchronous the stages add up, and the longest is the one to begin with.
-    if knobs.workers == 0 {
+    if knobs.are_synchronous() {
         return slowest;
     }
     if pressure.memory > MEMORY {

@@ -177,6 +177,11 @@ fn thresholds_hold_on_both_sides() {
     // Starved, and no stage is slow: the memory that they wait for is named, else what varies, else the queue that is empty.
     let starved = Profile { starved: 0.051, period_ms: 200.0, ..base };
     assert_eq!(verdict(&starved, &knobs, &full).bottleneck, Bottleneck::Memory);
+    // Without workers the threads that fill the queues still work ahead; without queues nobody does, and the stages add up.
+    let ahead = Knobs { workers: 0, ..knobs };
+    assert_eq!(verdict(&starved, &ahead, &full).bottleneck, Bottleneck::Memory);
+    let synchronous = Knobs { buffer: 0, device_queue: 0, depth: 1, ..ahead };
+    assert_eq!(verdict(&starved, &synchronous, &full).bottleneck, Bottleneck::Load);
     let mut jittery = starved;
     jittery.stages[1].std_ms = jittery.stages[1].mean_ms;
     assert_eq!(verdict(&jittery, &knobs, &free).bottleneck, Bottleneck::Variation);

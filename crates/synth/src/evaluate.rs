@@ -89,7 +89,7 @@ pub fn evaluate(
             let frames = batch.inputs.mel_lengths[row];
             let (id, _) = corpus.name(clip);
             let durations = &durations[row];
-            match known_ends(corpus.folder(), &id, mel_settings.sample_rate) {
+            match known_ends(corpus.folder(), &id, corpus.entry(clip).rate) {
                 Some(ends) if ends.len() == durations.len() => {
                     compare_ends(&ends, durations, frames, hop_ms, &mut errors, &mut uniform);
                 }
@@ -188,7 +188,7 @@ fn compare_ends(
     }
 }
 
-/// When each sound ends, in seconds, from `timings/ID.csv` (`symbol,start,end`, in samples of the features' rate).
+/// When each sound ends, in seconds, from `timings/ID.csv` (`symbol,start,end`, in samples of the audio file).
 fn known_ends(folder: &Path, id: &str, rate: u32) -> Option<Vec<f64>> {
     let text = std::fs::read_to_string(folder.join("timings").join(format!("{id}.csv"))).ok()?;
     text.lines().map(|line| Some(line.rsplit(',').next()?.parse::<f64>().ok()? / f64::from(rate))).collect()

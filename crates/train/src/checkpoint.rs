@@ -53,6 +53,9 @@ pub struct State {
     pub seconds: f64,
     /// Seconds of audio trained on so far.
     pub audio_seconds: f64,
+    /// Clips trained on so far.
+    #[serde(default)]
+    pub clips: u64,
     /// The best validation loss so far, and its step.
     pub best: Option<(f32, u64)>,
     /// Validations since then.
@@ -222,9 +225,12 @@ impl Checkpoints {
 
     /// Makes what is noted agree with the state of a run: a kill may have come in between.
     pub fn correct_best(&self, best: Option<u64>) -> Result<(), CheckpointError> {
-        match best.filter(|best| self.steps().contains(best)) {
-            Some(best) if self.best() == Some(best) => Ok(()),
+        let (steps, noted) = (self.steps(), self.best());
+        match best.filter(|best| steps.contains(best)) {
+            Some(best) if noted == Some(best) => Ok(()),
             Some(best) => self.note_best(best),
+            // The best of all was never written or was taken away: what is noted is the best of what there is.
+            None if best.is_some() && noted.is_some_and(|noted| steps.contains(&noted)) => Ok(()),
             None => {
                 let _ = fs::remove_file(self.folder.join("best"));
                 Ok(())

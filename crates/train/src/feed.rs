@@ -261,7 +261,8 @@ impl Feed {
             }
         };
         let knob = |name: &str, value: usize, most: usize| {
-            if settings.pipeline.autotune {
+            // None is not a depth, or a number of workers, to begin from.
+            if settings.pipeline.autotune && value > 0 {
                 Knob::new(name, value, 1..=most.max(value))
             } else {
                 Knob::fixed(name, value)
@@ -289,11 +290,7 @@ impl Feed {
             seed: settings.run.seed,
             shape,
             reference,
-            // In line is not a number of workers to begin from.
-            workers: match settings.pipeline.workers {
-                0 => Knob::fixed("workers", 0),
-                workers => knob("workers", workers, settings.pipeline.max_workers),
-            },
+            workers: knob("workers", settings.pipeline.workers, settings.pipeline.max_workers),
             buffer_size: knob("buffer", settings.pipeline.buffer_size, settings.pipeline.buffer_size),
             // One of the batches under way is the one that is prepared.
             data_queue: Knob::fixed("pipeline-depth", settings.pipeline.pipeline_depth.saturating_sub(1)),

@@ -110,6 +110,15 @@ impl Run {
     /// Trains to the end, from scratch or from the last checkpoint in the directory of the run.
     pub fn train(self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Report, RunError> {
         let train = |error: TrainError| RunError::Train(error);
+        let cannot_write = |error| train(checkpoint::CheckpointError::Io(self.dir.path().to_owned(), error).into());
+        let take = || match self.dir.take().map_err(cannot_write)? {
+            true => Ok(()),
+            false => Err(train(TrainError::Locked(self.dir.path().to_owned()))),
+        };
+        // Before anything is read of it: what somebody else is about to write would be missed.
+        if self.dir.has_run() {
+            take()?;
+        }
         let start = self.last_checkpoint().map_err(train)?;
         let state = start.as_ref().map(|start| &start.checkpoint.state);
         let saved = state.map(|state| &state.settings);
@@ -119,11 +128,12 @@ impl Run {
         let lanes = self.lanes.unwrap_or_else(Lanes::cpu);
         let facts = Facts::new(data.clips.len(), &lanes.placement);
         let (config, resolved) = resolve(&self.requested, saved, &facts).map_err(RunError::Settings)?;
-        let cannot_write = |error| train(checkpoint::CheckpointError::Io(self.dir.path().to_owned(), error).into());
-        self.dir.create().map_err(cannot_write)?;
         let facts = json!({"lanes": lanes.placement, "data": data.identity()});
-        self.dir.add_to_manifest(&resolved, facts).map_err(cannot_write)?;
         let mut trainer = Trainer::new(data, config, self.dir.clone(), lanes, start).map_err(train)?;
+        // Nothing refuses this start any more but another one that was faster.
+        self.dir.create().map_err(cannot_write)?;
+        take()?;
+        self.dir.add_to_manifest(&resolved, facts).map_err(cannot_write)?;
         trainer.run(&self.context, on_event).map_err(train)
     }
 

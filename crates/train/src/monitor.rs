@@ -37,7 +37,6 @@ pub(crate) struct Monitor {
     written: Option<f64>,
     /// The last snapshot.
     pub(crate) last: Option<Snapshot>,
-    clips: u64,
     pub(crate) validation: Option<f64>,
 }
 
@@ -48,6 +47,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) placement: &'a Placement,
     pub(crate) lanes: &'a [LaneMemory],
     pub(crate) audio_seconds: f64,
+    pub(crate) clips: u64,
     pub(crate) seconds_before: f64,
     /// Steps done since this start.
     pub(crate) done: u64,
@@ -64,13 +64,8 @@ impl Monitor {
             log: Log::open(&run.monitor_path(), first_step).ok(),
             written: None,
             last: None,
-            clips: 0,
             validation: None,
         }
-    }
-
-    pub(crate) fn add_clips(&mut self, clips: usize) {
-        self.clips += clips as u64;
     }
 
     /// Takes a snapshot, and says what is worth reporting. Nothing before there are enough steps.
@@ -88,7 +83,7 @@ impl Monitor {
         let (workers, buffer) = (around.feed.workers(), around.feed.buffer_size());
         let knobs = Knobs { workers, buffer, ..around.settings.knobs(around.placement) };
         let verdict = verdict(&profile, &knobs, &pressure);
-        let headroom = headroom(&profile);
+        let headroom = headroom(profile.starved);
         let notices = self.notices.update(progress.step, &profile, &verdict, headroom);
         let seconds = self.started.elapsed().as_secs_f64();
         let rounded = |ms: &f64| (100.0 * ms).round() / 100.0;
@@ -97,7 +92,7 @@ impl Monitor {
             progress: progress.clone(),
             seconds,
             validation: self.validation,
-            total_clips: self.clips,
+            total_clips: around.clips,
             total_audio_s: around.audio_seconds,
             total_s: around.seconds_before + seconds,
             step_ms: Summary::of(&recent_ms),

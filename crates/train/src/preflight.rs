@@ -62,7 +62,7 @@ pub(crate) fn preflight(
     let started = Instant::now();
     let (inputs, limit) = (&longest.inputs, guard.limit());
     let (rows, batch_bytes) = (inputs.rows(), inputs.bytes(&learner.input_shape()));
-    let wanted = rows.div_ceil(learner.micro_batches());
+    let mut wanted = rows.div_ceil(learner.micro_batches());
     let fixed = guard.held_bytes() + batch_bytes;
     learner.allocate();
     let before = guard.held_now();
@@ -80,6 +80,12 @@ pub(crate) fn preflight(
         match fits {
             Ok((took, false)) => trials.add(next, took),
             _ if trials.rows() > 0 => break,
+            // Nobody told how much there is (Metal, DX12): half as many, until they fit.
+            Ok((_, true)) if next > 1 => {
+                wanted = next / 2;
+                next = wanted;
+                continue;
+            }
             // Not even one clip.
             Ok((_, true)) => return Err(TrainError::OutOfMemory { rows: next, frames: inputs.mel.values.dims()[1] }),
             Err(error) => return Err(TrainError::Memory(error, Vec::new())),

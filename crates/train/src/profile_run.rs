@@ -22,7 +22,7 @@ use crate::memory;
 use crate::settings::TrainConfig;
 use crate::step::{Learner, StepRecord};
 
-/// Steps that are done again on batches that are there already, for the headroom.
+/// Steps that are done again on batches that are there already.
 const REPLAYED: usize = 12;
 
 /// What some steps of the pipeline did.
@@ -44,10 +44,8 @@ pub struct Profiled {
     pub cpu_percent: Option<f64>,
     /// Parameters of the model.
     pub parameters: usize,
-    /// Milliseconds of a step on a batch that is already there (SPEC R6).
+    /// Milliseconds of a step on a batch that is already there, with nothing beside it: of the last batches of the profile.
     pub replay_ms: f64,
-    /// What infinitely fast data would give: those batches in the pipeline, by those batches alone, less one.
-    pub headroom: f64,
 }
 
 /// A setup to be measured.
@@ -149,16 +147,13 @@ pub fn profile_steps(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result
     let cpu_percent = cpu.read().process.value().copied();
     let queues = context.queues();
     let (loaded, host) = (context.stage(Stage::Load), &stand.budgets.host);
-    let in_pipeline: Vec<_> = context.trace.spans().into_iter().filter(|span| span.is(Stage::Train)).collect();
     let replayed = std::mem::take(&mut *lock(&kept));
-    let (mut alone_s, mut pipeline_s) = (0.0, 0.0);
+    let mut alone_s = 0.0;
     for (cursor, inputs) in &replayed {
         let ready = Ready { cursor: *cursor, clips: Vec::new(), seconds: 0.0, inputs: inputs.clone() };
         let started = Instant::now();
         step_to_the_end(&shared, ready);
         alone_s += started.elapsed().as_secs_f64();
-        let span = in_pipeline.iter().find(|span| span.cursor == *cursor);
-        pipeline_s += span.map_or(0.0, |span| (span.waited + (span.end - span.start)).as_secs_f64());
     }
     Ok(Some(Profiled {
         trace: context.trace.clone(),
@@ -170,7 +165,6 @@ pub fn profile_steps(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result
         cpu_percent,
         parameters,
         replay_ms: 1e3 * alone_s / replayed.len().max(1) as f64,
-        headroom: (pipeline_s / alone_s.max(f64::MIN_POSITIVE) - 1.0).max(0.0),
     }))
 }
 

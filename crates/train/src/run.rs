@@ -15,6 +15,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -31,12 +32,14 @@ pub const RUN_FORMAT: u64 = 2;
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Held by this value and its clones, once it was taken.
+    lock: Arc<Mutex<Option<fs::File>>>,
 }
 
 impl RunFolder {
     /// A folder, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> RunFolder {
-        RunFolder { path: path.into() }
+        RunFolder { path: path.into(), lock: Arc::default() }
     }
 
     /// Where it is.
@@ -84,15 +87,19 @@ impl RunFolder {
         self.path.join("manifest.json").exists() || !self.checkpoints().steps().is_empty()
     }
 
-    /// Nobody else may train in this folder as long as the result lives; none when somebody does.
-    pub fn lock(&self) -> io::Result<Option<fs::File>> {
+    /// Takes the folder: nobody else may train in it as long as this value or a clone of it lives. False when somebody does.
+    pub fn take(&self) -> io::Result<bool> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(true);
+        }
         let file = fs::File::create(self.path.join("lock"))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
             // A file system without locks: as before there were any.
-            Err(fs::TryLockError::Error(_)) => Ok(Some(file)),
+            Ok(()) | Err(fs::TryLockError::Error(_)) => *held = Some(file),
+            Err(fs::TryLockError::WouldBlock) => return Ok(false),
         }
+        Ok(true)
     }
 
     /// Makes the folder and proves that it can be written to.
@@ -102,13 +109,21 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Moves a run out of the way: `RUN` becomes `RUN.1`, `RUN.2`, …, whichever is free.
+    /// Moves a run out of the way: `RUN` becomes `RUN.1`, `RUN.2`, …, whichever is free. What was taken has moved with it.
     pub fn archive(&self) -> io::Result<PathBuf> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let aside = (1..).map(|n| self.path.with_file_name(format!("{name}.{n}"))).find(|path| !path.exists());
         let aside = aside.expect("numbers do not end");
+        // Windows does not move a folder with an open file in it.
+        #[cfg(windows)]
+        self.release();
         fs::rename(&self.path, &aside)?;
+        self.release();
         Ok(aside)
+    }
+
+    fn release(&self) {
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Adds an entry to the manifest.

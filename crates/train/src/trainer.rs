@@ -3,7 +3,6 @@
 mod saving;
 mod steps;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use tandem_model::weights;
 use tandem_model::{Device, InputShape, ModelConfig, REFERENCE_FRAMES, Voice};
 use tandem_text::Frontend;
 
-use self::steps::{StepLoop, caught};
+use self::steps::{Overflows, StepLoop, caught};
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
 use crate::events::{Ending, Event, Report, TrainError};
 use crate::fault::LaneFault;
@@ -80,13 +79,16 @@ pub struct Trainer {
 /// What changes from step to step besides the model.
 #[derive(Clone, Debug, Default)]
 struct Ongoing {
+    /// The best validation loss of a step that has a checkpoint, and the step.
     best: Option<(f32, u64)>,
+    /// A better one whose checkpoint is still to be written: if that fails, `best` stays.
+    better: Option<(f32, u64)>,
     validations_without_progress: u64,
     seconds_before: f64,
     audio_seconds: f64,
+    clips: u64,
     saved: Option<u64>,
-    /// Steps in a row that half precision could not do.
-    overflows: u32,
+    overflows: Overflows,
 }
 
 impl Trainer {
@@ -113,12 +115,14 @@ impl Trainer {
                 check_same_run(&checkpoint.state, &settings, &config, &data, path)?;
                 let state = Ongoing {
                     best: checkpoint.state.best,
+                    better: None,
                     validations_without_progress: checkpoint.state.validations_without_progress,
                     seconds_before: checkpoint.state.seconds,
                     audio_seconds: checkpoint.state.audio_seconds,
+                    clips: checkpoint.state.clips,
                     // A checkpoint of another folder is not yet one of this run.
                     saved: start_is_here.then_some(checkpoint.state.step),
-                    overflows: 0,
+                    overflows: Overflows::default(),
                 };
                 (checkpoint.state.stats.clone(), state)
             }
@@ -204,7 +208,7 @@ impl Trainer {
             Some(Start { checkpoint, .. }) => (checkpoint.state.step, checkpoint.state.next.into()),
             None => (0, Cursor::START),
         };
-        let _lock = self.take_folder(first_step, on_event)?;
+        self.take_folder(first_step, on_event)?;
         let mut context = context.clone();
         if self.settings.pipeline.stall_timeout > 0.0 {
             context.stall_timeout = Some(Duration::from_secs_f64(self.settings.pipeline.stall_timeout));
@@ -232,11 +236,12 @@ impl Trainer {
     }
 
     /// Makes the folder the run's own: nobody else writes to it, and nothing in it is of another history.
-    fn take_folder(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<File, TrainError> {
+    fn take_folder(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         let io = |path: PathBuf| move |error| TrainError::Io(path, error);
         self.run.create().map_err(io(self.run.path().to_owned()))?;
-        let lock = self.run.lock().map_err(io(self.run.path().join("lock")))?;
-        let lock = lock.ok_or_else(|| TrainError::Locked(self.run.path().to_owned()))?;
+        if !self.run.take().map_err(io(self.run.path().join("lock")))? {
+            return Err(TrainError::Locked(self.run.path().to_owned()));
+        }
         // That of an earlier start does not tell about this one.
         let _ = std::fs::remove_file(self.run.report_path());
         let checkpoints = self.run.checkpoints();
@@ -253,7 +258,7 @@ impl Trainer {
             let bytes = weights::to_bytes(&voices).expect("plain tensors");
             write_atomically(&self.run.voices_path(), &bytes).map_err(io(self.run.voices_path()))?;
         }
-        Ok(lock)
+        Ok(())
     }
 
     /// Starts the data lane, builds the model while it works, and waits until it is ahead.
@@ -422,8 +427,13 @@ impl Trainer {
         }
         let patience = context.stall_timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64());
         while context.stop.reason().is_none() {
-            let first_is_there = waiting_in(context, Place::Model) > 0;
-            if first_is_there && (ready() >= of || waited() >= delay) {
+            let queues = context.queues();
+            // Without a queue the first step makes its batch itself.
+            let first_is_there = (queues.iter().find(|queue| *queue.name == Place::Model))
+                .is_none_or(|queue| queue.items > 0 || queue.closed);
+            // There may be less than a queue full, or nothing: all that was left may be bad.
+            let is_all = queues.iter().any(|queue| *queue.name == Place::Host && queue.closed);
+            if first_is_there && (ready() >= of || is_all || waited() >= delay) {
                 break;
             }
             if !first_is_there && waited() >= delay.max(patience) {

@@ -22,6 +22,7 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             next: CursorState { epoch: 1, batch: 2 },
             seconds: 0.1 + 0.2,
             audio_seconds: 1e-17,
+            clips: 77,
             best: Some((1.0 / 3.0, 1)),
             validations_without_progress: 0,
             loss_scale: None,

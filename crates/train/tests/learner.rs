@@ -72,14 +72,15 @@ fn a_batch_in_parts_has_the_gradient_of_the_whole() {
 fn largest_difference(a: &Tensors, b: &Tensors) -> f64 {
     let norm = |tensor: &HostTensor| tensor.values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>());
-    let all: f64 = b.values().map(norm).fold(0.0, f64::max);
+    let all: f64 = b.values().map(norm).max_by(f64::total_cmp).expect("gradients");
     (a.iter())
         .map(|(name, a)| {
             let b = &b[name];
             let difference: f64 = a.values.iter().zip(&b.values).map(|(a, b)| f64::from(a - b).powi(2)).sum();
             difference.sqrt() / norm(b).max(1e-4 * all)
         })
-        .fold(0.0, f64::max)
+        .max_by(f64::total_cmp)
+        .expect("gradients")
 }
 
 #[test]
@@ -105,6 +106,7 @@ fn every_part_of_the_model_has_a_gradient() {
         for info in weights::parameters(learner.model()) {
             let grad = grads.get(&info.name).unwrap_or_else(|| panic!("{} has no gradient", info.name));
             assert_eq!(grad.shape, info.shape);
+            assert!(grad.values.iter().all(|x| x.is_finite()), "{} has a gradient that is no number", info.name);
             let largest = grad.values.iter().fold(0.0f32, |most, x| most.max(x.abs()));
             // A softmax does not feel what is added to all keys.
             assert!(largest > 0.0 || info.name.ends_with("key.bias"), "{} is not learned", info.name);

@@ -60,7 +60,6 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let (requested, lanes) = (requested(args).map_err(wrong)?, Lanes::cpu());
     let read = corpus_settings(&requested, state).map_err(|error| settings::corpus_failure(error, path, messages))?;
     let data = train::open_data(&corpus, None, read, &interrupt, messages)?;
-    run.create().map_err(|error| failed(&error))?;
     let facts = Facts::new(data.clips.len(), &lanes.placement);
     let (config, resolved) = resolve(&requested, saved, &facts).map_err(wrong)?;
     let session = train::Session {
@@ -68,6 +67,7 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         config,
         resolved,
         run: run.clone(),
+        from_scratch: false,
         start,
         lanes,
         injection: Injection::default(),

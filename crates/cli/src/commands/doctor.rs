@@ -47,11 +47,10 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
 
     let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
     if let Some(mut file) = quarantine.take() {
-        let mut writer = file.writer();
+        let writer = file.writer();
         for finding in found.findings.iter().filter(|finding| finding.severity == Severity::Error) {
             writeln!(writer, "{}|{}|{}", finding.id, finding.kind, finding.reason).map_err(failed)?;
         }
-        drop(writer);
         let path = file.finish().map_err(failed)?;
         let count = found.errors();
         eprintln!("{}", messages.with("doctor-quarantined", &[("count", &count), ("path", &path.display())]));

@@ -9,8 +9,8 @@ use tandem_device::memory::MB as MIB;
 use tandem_device::{Backend, Inventory, Lanes, Placement};
 use tandem_flow::{Place, Stage};
 use tandem_observe::{
-    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, Side, Simulation, Verdict, predict, queue_lines,
-    step_times, timeline, verdict,
+    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, Side, Simulation, Verdict, headroom, predict,
+    queue_lines, step_times, timeline, verdict,
 };
 use tandem_train::{
     Data, Facts, LaneFault, Profiled, SETTINGS, Scope, Setup, TrainConfig, TrainError, measure_alone, profile_steps,
@@ -429,7 +429,7 @@ impl Measured {
             profile: self.profile.clone(),
             verdict,
             knobs: Some(self.knobs),
-            headroom: Some(profiled.headroom),
+            headroom: Some(headroom(self.profile.starved)),
             step_ms: self.step_ms.clone(),
             simulated: self.is_simulated(),
         }
@@ -463,7 +463,7 @@ impl Measured {
             "findings": verdict.findings, "training": profile.training(), "recommendations": verdict.recommendations, "stages": stages,
             "lanes": {"data_busy": profile.data_busy, "model_busy": profile.model_busy,
                 "placement": self.lanes.placement, "memory": profiled.lanes},
-            "starved": profile.starved, "headroom": profiled.headroom, "variation": profile.variation,
+            "starved": profile.starved, "headroom": headroom(profile.starved), "variation": profile.variation,
             "varies_with": profile.varies_with, "steps": profile.steps, "warm_up": profile.warm_up,
             "period_ms": profile.period_ms, "steps_per_s": profile.steps_per_s, "replay_ms": profiled.replay_ms,
             "cpu_percent": profiled.cpu_percent, "parameters": profiled.parameters, "queues": profiled.queues,

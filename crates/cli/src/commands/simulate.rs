@@ -1,6 +1,6 @@
 //! `tandem simulate`: the real engine on simulated lanes.
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use tandem_flow::{Clock, ErrorKind, Stage, Trace};
@@ -93,9 +93,7 @@ fn settings(args: &SimulateArgs, messages: &Messages) -> Result<Simulation, Fail
 }
 
 fn write_trace(trace: &Trace, output: &mut Output) -> std::io::Result<()> {
-    let mut writer = output.writer();
-    write_chrome_trace(trace, "tandem simulate (simulated)", &mut writer)?;
-    writer.flush()
+    write_chrome_trace(trace, "tandem simulate (simulated)", output.writer())
 }
 
 fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: bool, messages: &Messages) -> String {

@@ -1,5 +1,6 @@
 //! `tandem synth`: say a text with a trained voice.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -34,12 +35,14 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
         seed: args.seed,
     };
     let speech = synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| usage(&error))?;
-    let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
-    tandem_audio::write_wav(&speech.samples, speech.sample_rate, &mut output.writer()).map_err(failed)?;
-    let path = output.finish().map_err(failed)?;
-    if let Some(mut picture) = picture {
-        std::io::Write::write_all(&mut picture.writer(), &draw(&speech)).map_err(failed)?;
-        picture.finish().map_err(failed)?;
+    let failed = |path: &Path, error: std::io::Error| {
+        Failure::new(FAILED, messages.with("cannot-write", &[("path", &path.display()), ("reason", &error)]))
+    };
+    let written = tandem_audio::write_wav(&speech.samples, speech.sample_rate, output.writer());
+    let path = written.and_then(|()| output.finish()).map_err(|error| failed(&args.output, error))?;
+    if let (Some(mut picture), Some(to)) = (picture, &args.picture) {
+        let written = picture.writer().write_all(&draw(&speech));
+        written.and_then(|()| picture.finish()).map_err(|error| failed(to, error))?;
     }
     let seconds = speech.seconds();
     if args.json {

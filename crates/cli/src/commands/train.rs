@@ -39,6 +39,10 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
     let train_data = requested.path("train-data").unwrap_or(Path::new("")).to_owned();
     let run = RunFolder::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
+    // Before anything is read of it: a run that is about to end would leave a later checkpoint than was found.
+    if run.has_run() && run.take().is_ok_and(|taken| !taken) {
+        return Err(is_locked(&run, messages));
+    }
     // Nothing is written before everything that was given has been found good.
     let start = if from_scratch { None } else { find_start(&run, requested.word("resume"), messages)? };
     let state = start.as_ref().map(|start| &start.checkpoint.state);
@@ -52,9 +56,6 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
     if !json && !args.print_config {
         print(&corpus::describe(&data.corpus, messages))?;
-    }
-    if run.has_run() && run.lock().is_ok_and(|lock| lock.is_none()) {
-        return Err(Failure::usage(messages.with("train-locked", &[("path", &run.path().display())])));
     }
     let trace = requested.path("trace").map(|path| Output::create_for(path, messages)).transpose()?;
     let mut listeners = Listeners::default();
@@ -82,12 +83,6 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         let board = Board::open(folder, step, &resolved).map_err(|error| cannot_write(folder, &error, messages))?;
         listeners.board = Some(board);
     }
-    // Everything that was given is good: now a folder may be made, or moved out of the way.
-    if from_scratch && run.has_run() {
-        let aside = run.archive().map_err(|error| cannot_write(run.path(), &error, messages))?;
-        eprintln!("{}", messages.with("train-set-aside", &[("path", &aside.display())]));
-    }
-    run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let (mut injection, mut lane_fault) = (Injection::default(), None);
     for trouble in &args.inject {
         match trouble {
@@ -101,8 +96,20 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     }
     let replaced = replaced(&resolved, messages);
     let (dashboard, folder) = (requested.is_on("tui"), run.path().to_owned());
-    let session =
-        Session { data, config, resolved, run, start, lanes, injection, lane_fault, trace, listeners, dashboard };
+    let session = Session {
+        data,
+        config,
+        resolved,
+        run,
+        from_scratch,
+        start,
+        lanes,
+        injection,
+        lane_fault,
+        trace,
+        listeners,
+        dashboard,
+    };
     let report = session.train(screen, &interrupt, messages)?;
     if json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
@@ -192,7 +199,20 @@ fn cannot_write(path: &Path, error: &std::io::Error, messages: &Messages) -> Fai
     Failure::usage(messages.with("cannot-write", &[("path", &path.display()), ("reason", error)]))
 }
 
-/// The checkpoint to go on from, if the run has one.
+/// Takes the folder of a run, or says that another process has it.
+fn take(run: &RunFolder, messages: &Messages) -> Result<(), Failure> {
+    let path = run.path();
+    match run.take().map_err(|error| cannot_write(&path.join("lock"), &error, messages))? {
+        true => Ok(()),
+        false => Err(is_locked(run, messages)),
+    }
+}
+
+fn is_locked(run: &RunFolder, messages: &Messages) -> Failure {
+    Failure::usage(messages.with("train-locked", &[("path", &run.path().display())]))
+}
+
+/// The checkpoint to resume from, if the run has one.
 fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Result<Option<Start>, Failure> {
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps();
@@ -237,6 +257,8 @@ pub(crate) struct Session {
     pub(crate) config: TrainConfig,
     pub(crate) resolved: Vec<ResolvedSetting>,
     pub(crate) run: RunFolder,
+    /// A run that is in the folder is moved out of the way.
+    pub(crate) from_scratch: bool,
     pub(crate) start: Option<Start>,
     pub(crate) lanes: Lanes,
     pub(crate) injection: Injection,
@@ -272,6 +294,13 @@ impl Session {
         let mut trainer = Trainer::new(self.data, self.config, self.run.clone(), self.lanes, self.start)
             .map_err(|error| failure(&error, messages))?;
         trainer.inject(self.injection, self.lane_fault);
+        // Everything that was given is good: now a folder may be made, or moved out of the way.
+        if self.from_scratch && self.run.has_run() {
+            let aside = self.run.archive().map_err(|error| cannot_write(self.run.path(), &error, messages))?;
+            screen.warn(&messages.with("train-set-aside", &[("path", &aside.display())]));
+        }
+        self.run.create().map_err(|error| cannot_write(self.run.path(), &error, messages))?;
+        take(&self.run, messages)?;
         let facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
         self.run
             .add_to_manifest(&self.resolved, facts)
@@ -366,11 +395,6 @@ pub(crate) fn memory_hints(error: &TrainError, isolated: bool, mut failure: Fail
 }
 
 pub(crate) fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {
-    use std::io::Write;
-    {
-        let mut writer = output.writer();
-        write_chrome_trace(trace, what, &mut writer)?;
-        writer.flush()?;
-    }
+    write_chrome_trace(trace, what, output.writer())?;
     output.finish()
 }

@@ -1,9 +1,10 @@
 //! Files that are written whole or not at all.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 use crate::failure::{FAILED, Failure};
 use crate::messages::Messages;
@@ -12,7 +13,7 @@ use crate::messages::Messages;
 /// else that goes wrong there, such as a full disk, is an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match io::Write::write_all(&mut out, text.as_bytes()).and_then(|()| io::Write::flush(&mut out)) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => Err(Failure::new(FAILED, format!("cannot write to standard output: {error}"))),
@@ -23,7 +24,9 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// cannot be written is found before the work and not after it.
 pub(crate) struct Output {
     path: PathBuf,
-    file: NamedTempFile,
+    /// The file itself, not a `NamedTempFile`: errors of that one name the temporary file, which no user knows.
+    file: io::BufWriter<File>,
+    temporary: TempPath,
 }
 
 impl Output {
@@ -35,7 +38,8 @@ impl Output {
         if !folder.is_dir() {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{}` is not a folder", folder.display())));
         }
-        Ok(Output { path: path.to_owned(), file: tempfile::Builder::new().prefix(".tandem-").tempfile_in(folder)? })
+        let (file, temporary) = tempfile::Builder::new().prefix(".tandem-").tempfile_in(folder)?.into_parts();
+        Ok(Output { path: path.to_owned(), file: io::BufWriter::new(file), temporary })
     }
 
     /// The same, with an error for the user.
@@ -45,18 +49,20 @@ impl Output {
         })
     }
 
-    pub(crate) fn writer(&mut self) -> impl io::Write + '_ {
-        io::BufWriter::new(&mut self.file)
+    pub(crate) fn writer(&mut self) -> &mut impl Write {
+        &mut self.file
     }
 
-    pub(crate) fn finish(self) -> io::Result<PathBuf> {
+    pub(crate) fn finish(mut self) -> io::Result<PathBuf> {
+        // Here and not when it is dropped, where nobody would hear that the disk is full.
+        self.file.flush()?;
         // A temporary file is private; what the user asked for has the usual permissions.
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            self.file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            self.file.get_ref().set_permissions(std::fs::Permissions::from_mode(0o644))?;
         }
-        self.file.persist(&self.path).map_err(|error| error.error)?;
+        self.temporary.persist(&self.path).map_err(|error| error.error)?;
         Ok(self.path)
     }
 }

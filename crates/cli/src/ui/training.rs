@@ -10,7 +10,7 @@ use serde_json::json;
 use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
-use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, shown_on};
+use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, headroom, shown_on};
 use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Report, TrainConfig};
 
 use crate::commands::corpus::MB;
@@ -32,9 +32,23 @@ pub(crate) struct Screen<'a> {
     dashboard: Option<LiveDashboard>,
 }
 
+/// Whether another program reads it. What that one writes to the terminal (`| tee`) comes whenever it likes: beside a live line
+/// the two would share a line.
+fn is_piped(stream: &io::Stdout) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        use std::os::unix::fs::FileTypeExt;
+        let file = stream.as_fd().try_clone_to_owned().map(std::fs::File::from);
+        file.and_then(|file| file.metadata()).is_ok_and(|data| data.file_type().is_fifo())
+    }
+    #[cfg(not(unix))]
+    !stream.is_terminal()
+}
+
 impl Screen<'_> {
     pub(crate) fn new(json: bool, messages: &Messages) -> Screen<'_> {
-        let live = !json && stderr().is_terminal();
+        let live = !json && stderr().is_terminal() && !is_piped(&stdout());
         let bar = progress::training(live);
         bar.set_message(messages.get("train-warming"));
         Screen { messages, json, live, bar, plain_since: None, placement: None, dashboard: None }
@@ -525,7 +539,7 @@ pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
     }
     if let Some(verdict) = &report.verdict {
         let starved = report.starved;
-        text += &timing_report::limit(verdict, starved, starved / (1.0 - starved).max(1e-3), messages);
+        text += &timing_report::limit(verdict, starved, headroom(starved), messages);
         text.push('\n');
     }
     for bad in &report.left_out {

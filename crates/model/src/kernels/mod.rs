@@ -187,6 +187,7 @@ mod tests {
     }
 
     fn assert_close(a: &[f32], b: &[f32], what: &str) {
+        assert_eq!(a.len(), b.len(), "{what}");
         let size = b.iter().fold(1e-3f32, |most, x| most.max(x.abs()));
         for (a, b) in a.iter().zip(b) {
             assert!((a - b).abs() <= 2e-5 * size + 1e-6, "{what}: {a} {b} (largest {size})");

@@ -27,6 +27,7 @@ impl Trainer {
         match checkpoints.write(&checkpoint) {
             Ok(path) => {
                 self.state.saved = Some(step);
+                self.state.best = checkpoint.state.best;
                 // Noted before others are deleted; when it cannot be, nothing is.
                 if checkpoints.correct_best(self.state.best.map(|(_, step)| step)).is_ok() {
                     checkpoints.prune(self.settings.run.keep);
@@ -53,7 +54,8 @@ impl Trainer {
                 next: learner.next().into(),
                 seconds: self.state.seconds_before + started.elapsed().as_secs_f64(),
                 audio_seconds: self.state.audio_seconds,
-                best: self.state.best,
+                clips: self.state.clips,
+                best: self.state.better.filter(|(_, step)| *step == learner.steps()).or(self.state.best),
                 validations_without_progress: self.state.validations_without_progress,
                 loss_scale: learner.loss_scale(),
                 micro_batches: learner.micro_batches(),

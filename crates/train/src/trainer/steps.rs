@@ -20,12 +20,29 @@ use crate::settings::{NanPolicy, validation_queue};
 use crate::step::{StepRecord, StepValues};
 use crate::window::Window;
 
-/// A loss scale that was halved so often is as small as it gets: it is not the scale.
-const MOST_OVERFLOWS: u32 = 40;
 /// SPEC T9: steps between two looks at the lanes' memory that are told.
 const MEMORY_EVERY: u64 = 100;
 /// Steps whose losses are read at once, at most.
 const MOST_PENDING: usize = 1000;
+
+/// Steps in a row that half precision could not do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overflows(u32);
+
+impl Overflows {
+    /// A loss scale that was halved so often is as small as it gets: it is not the scale.
+    const MOST: u32 = 40;
+
+    /// Counts a step, in the order of the steps; whether it overflowed.
+    fn note(&mut self, values: &StepValues) -> bool {
+        self.0 = if values.is_finite() { 0 } else { self.0 + 1 };
+        self.0 > 0
+    }
+
+    fn are_too_many(self) -> bool {
+        self.0 > Overflows::MOST
+    }
+}
 
 /// What a run has at hand from its first step to its last.
 pub(super) struct StepLoop {
@@ -129,7 +146,7 @@ impl Trainer {
         let end_of_epoch = record.cursor.batch + 1 >= steps_loop.batches;
         self.state.audio_seconds += record.seconds;
         steps_loop.window.add(&record);
-        steps_loop.monitor.add_clips(record.clips.len());
+        self.state.clips += record.clips.len() as u64;
         if record.micro_batches != steps_loop.parts {
             steps_loop.parts = record.micro_batches;
             on_event(Event::Split { step, parts: steps_loop.parts, kept: false });
@@ -154,7 +171,7 @@ impl Trainer {
         if validate {
             steps_loop.monitor.validation = Some(caught(|| self.validate(steps_loop, step, on_event))?);
         }
-        if save || (validate && self.state.best.is_some_and(|(_, best)| best == step)) {
+        if save || (validate && self.state.better.is_some_and(|(_, better)| better == step)) {
             // A failure was told; the next checkpoint may succeed.
             let _ = self.save(steps_loop.started, on_event);
         }
@@ -189,6 +206,7 @@ impl Trainer {
             placement: &self.lanes.placement,
             lanes: &steps_loop.memory,
             audio_seconds: self.state.audio_seconds,
+            clips: self.state.clips,
             seconds_before: self.state.seconds_before,
             done: step - steps_loop.first_step,
         };
@@ -222,10 +240,11 @@ impl Trainer {
             .collect();
         steps_loop.log.add(&lines).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
         let mut failure = None;
-        for (record, values) in pending.iter().zip(&values).filter(|(_, values)| !values.is_finite()) {
-            self.state.overflows += 1;
-            if self.settings.model.mixed_precision && values.loss.is_finite() && self.state.overflows <= MOST_OVERFLOWS
-            {
+        for (record, values) in pending.iter().zip(&values) {
+            if !self.state.overflows.note(values) {
+                continue;
+            }
+            if self.settings.model.mixed_precision && values.loss.is_finite() && !self.state.overflows.are_too_many() {
                 // Sixteen bits were not enough: nothing was changed, the next step has a smaller scale.
                 on_event(Event::Overflow { step: record.step });
                 continue;
@@ -235,9 +254,6 @@ impl Trainer {
             if self.settings.run.nan == NanPolicy::Stop {
                 failure.get_or_insert(TrainError::NotFinite(record.step, clips));
             }
-        }
-        if values.iter().any(StepValues::is_finite) {
-            self.state.overflows = 0;
         }
         let good: Vec<&StepValues> = values.iter().filter(|values| values.is_finite()).collect();
         if let Some(failure) = failure {
@@ -270,7 +286,7 @@ impl Trainer {
         let kept = loss as f32;
         let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
         if best {
-            self.state.best = Some((kept, step));
+            self.state.better = Some((kept, step));
             self.state.validations_without_progress = 0;
         } else {
             self.state.validations_without_progress += 1;
@@ -297,4 +313,25 @@ pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, TrainError>) -> Result<
         let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(TrainError::Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned())))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overflows_are_in_a_row_only_if_no_step_between_them_succeeds() {
+        let step = |norm: f64| StepValues { loss: 1.0, terms: vec![1.0], norm };
+        let (fine, over) = (step(1.0), step(f64::INFINITY));
+        // As one reading of the losses of many steps has them.
+        let mut overflows = Overflows::default();
+        for _ in 0..Overflows::MOST {
+            assert!(overflows.note(&over) && !overflows.are_too_many());
+            assert!(!overflows.note(&fine));
+        }
+        for _ in 0..Overflows::MOST {
+            assert!(overflows.note(&over) && !overflows.are_too_many());
+        }
+        assert!(overflows.note(&over) && overflows.are_too_many());
+    }
 }

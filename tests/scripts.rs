@@ -1,0 +1,61 @@
+//! Promises about the scripts that build and run the program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+/// A checkout of a program of the same name as ours that says a word; its files are `age` old.
+fn checkout(path: PathBuf, word: &str, age: Duration) -> PathBuf {
+    let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts"));
+    let (package, lock) = ("name = \"tandem-cli\"\nversion = \"0.1.0\"\n", "version = 4\n\n[[package]]\n");
+    let bin = "[[bin]]\nname = \"tandem\"\npath = \"src/main.rs\"\n";
+    let files = [
+        ("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n".to_owned()),
+        ("Cargo.lock", format!("{lock}{package}")),
+        ("crates/cli/Cargo.toml", format!("[package]\n{package}edition = \"2024\"\n\n{bin}")),
+        ("crates/cli/src/main.rs", format!("fn main() {{\n    println!(\"{word}\");\n}}\n")),
+    ];
+    for name in ["tandem", "common.sh"] {
+        fs::create_dir_all(path.join("scripts")).expect("a folder");
+        fs::copy(scripts.join(name), path.join("scripts").join(name)).expect("copied");
+    }
+    for (name, text) in files {
+        let file = path.join(name);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+        fs::write(&file, text).expect("written");
+        let file = fs::File::options().write(true).open(&file).expect("there");
+        file.set_modified(SystemTime::now() - age).expect("Linux and macOS do");
+    }
+    path
+}
+
+/// Two checkouts share a target folder; cargo alone would run the newer one's program in both.
+#[cfg(unix)]
+#[test]
+fn each_checkout_runs_its_own_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hour = Duration::from_secs(3600);
+    let new = checkout(folder.path().join("new"), "new", Duration::ZERO);
+    let old = checkout(folder.path().join("old"), "old", hour);
+    let says = |checkout: &Path| {
+        let output = Command::new("bash")
+            .arg(checkout.join("scripts/tandem"))
+            .env("CARGO_TARGET_DIR", folder.path().join("target"))
+            // As from a terminal, not as from `scripts/test`, which runs this.
+            .env_remove("TANDEM_TARGET_DIR_TAKEN")
+            .output()
+            .expect("bash");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let rebuilt = String::from_utf8_lossy(&output.stderr).contains("of another checkout");
+        (String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned(), rebuilt)
+    };
+    assert_eq!(says(&new), ("new".to_owned(), false));
+    assert_eq!(says(&old), ("old".to_owned(), true), "its files are older than the other's build");
+    assert_eq!(says(&old), ("old".to_owned(), false), "nothing is built twice");
+    assert_eq!(says(&new), ("new".to_owned(), true));
+    // Moved to the place of the one that built last.
+    fs::remove_dir_all(&new).expect("removed");
+    fs::rename(&old, &new).expect("moved");
+    assert_eq!(says(&new), ("old".to_owned(), true));
+}
