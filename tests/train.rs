@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tandem_flow::Random;
+use tandem_train::Checkpoints;
 use tempfile::TempDir;
 
 use crate::support::{Workplace, difference, last_json, run, stderr, stdout, tandem};
@@ -308,6 +309,24 @@ fn a_damaged_checkpoint_is_named_and_passed_over_only_when_asked() {
     let output = work.train("run", "--max-steps 8");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("state.json"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_run_of_an_earlier_format_is_refused_and_can_be_started_from_scratch_beside_it() {
+    let work = Workplace::new(16, 1);
+    work.trained("run", "--batch-size 4 --max-steps 2");
+    let checkpoints = Checkpoints::new(work.path("run/checkpoints"));
+    let mut earlier = checkpoints.read(2).expect("a checkpoint");
+    earlier.state.format = 1;
+    checkpoints.write(&earlier).expect("written");
+    for (lang, words) in [("en", "has format 1, this version of Tandem reads format"), ("fa", "قالب")] {
+        let output = work.train("run", &format!("--max-steps 4 --lang {lang}"));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(words) && stderr(&output).contains("--reset-training"), "{}", stderr(&output));
+    }
+    let output = work.train("run", "--batch-size 4 --max-steps 1 --reset-training");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!((last_step(&work.path("run")), last_step(&work.path("run.1"))), (Some(1), Some(2)));
 }
 
 #[test]

@@ -48,11 +48,11 @@ pub use cores::SharedCores;
 pub use cost::{Cost, CostError};
 pub use inventory::{Backend, DeviceInfo, Inventory, Kind, Simulation};
 #[cfg(feature = "open")]
-pub use open::{Lanes, OpenError};
+pub use open::{DriverError, Lanes, OpenError};
 pub use placement::{
     Fallback, FeaturesOn, LaneDevice, Mode, Placement, PlacementError, Request, Selector, Warning, resolve,
 };
 pub use reading::Reading;
 #[cfg(feature = "open")]
-pub use self_test::{half_test, self_test, self_test_apart};
+pub use self_test::{SelfTestError, WrongResult, half_test, self_test, self_test_apart};
 pub use simulated::{FaultKind, FaultPlan, FaultPlanError, SimulatedDevice, SimulatedFault, SimulatedLink};

@@ -164,8 +164,10 @@ pub enum CheckpointError {
     Io(PathBuf, io::Error),
     /// A file is missing, cut short or changed.
     Damaged(PathBuf, String),
-    /// Written by a version that we do not know.
-    Version(PathBuf, String),
+    /// Written in another format than [`FORMAT`]; none: it does not say which.
+    Format(PathBuf, Option<u64>),
+    /// The format is known, and what is in it is not.
+    State(PathBuf, serde_json::Error),
     /// It belongs to another model, vocabulary, data or setting: what differs, one line each.
     Mismatch(PathBuf, Vec<String>),
 }
@@ -177,7 +179,19 @@ impl fmt::Display for CheckpointError {
             CheckpointError::None(path) => write!(f, "no checkpoint in {}", path.display()),
             CheckpointError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             CheckpointError::Damaged(path, what) => write!(f, "{} is damaged: {what}", path.display()),
-            CheckpointError::Version(path, what) => write!(f, "{}: {what}", path.display()),
+            CheckpointError::Format(path, Some(found)) => write!(
+                f,
+                "{} has format {found}, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it",
+                path.display()
+            ),
+            CheckpointError::Format(path, None) => write!(
+                f,
+                "{} has no known format, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it",
+                path.display()
+            ),
+            CheckpointError::State(path, error) => {
+                write!(f, "{}: {STATE} is of another version: {error}", path.display())
+            }
             CheckpointError::Mismatch(path, lines) => {
                 write!(f, "{} belongs to another run", path.display())?;
                 lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
@@ -186,7 +200,15 @@ impl fmt::Display for CheckpointError {
     }
 }
 
-impl std::error::Error for CheckpointError {}
+impl std::error::Error for CheckpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CheckpointError::Io(_, error) => Some(error),
+            CheckpointError::State(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// The checkpoints of a run.
 #[derive(Clone, Debug)]
@@ -385,14 +407,9 @@ fn read_file(folder: &Path, name: &str, sums: &BTreeMap<String, String>) -> Resu
 fn parse_state(folder: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
     let format = serde_json::from_slice::<serde_json::Value>(bytes).ok().and_then(|value| value["format"].as_u64());
     if format != Some(u64::from(FORMAT)) {
-        let found = format.map_or("an unknown format".to_owned(), |format| format!("format {format}"));
-        let what = format!(
-            "{found}, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it"
-        );
-        return Err(CheckpointError::Version(folder.to_owned(), what));
+        return Err(CheckpointError::Format(folder.to_owned(), format));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|error| CheckpointError::Version(folder.to_owned(), format!("{STATE} is of another version: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| CheckpointError::State(folder.to_owned(), error))
 }
 
 /// The voice of a checkpoint, on a device, with its averaged weights.

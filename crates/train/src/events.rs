@@ -3,11 +3,13 @@
 use std::fmt;
 
 use serde::Serialize;
+use tandem_device::OpenError;
 use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
 use tandem_flow::Stage;
 use tandem_observe::{Notice, Progress, Snapshot};
 
 use crate::checkpoint::CheckpointError;
+use crate::data::DataError;
 use crate::settings::NanPolicy;
 
 /// What happens during a run, for whoever shows it.
@@ -236,10 +238,10 @@ pub struct Report {
 /// Why a run failed.
 #[derive(Debug)]
 pub enum TrainError {
-    /// The data.
-    Data(String),
-    /// The data lane's device.
-    DataLane(String),
+    /// There are no batches.
+    Data(DataError),
+    /// A lane's device cannot be opened.
+    Open(OpenError),
     /// A stage failed; what was learned is in a checkpoint if there is one.
     Stage(tandem_flow::Error),
     /// The checkpoint.
@@ -268,8 +270,8 @@ pub enum TrainError {
 impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TrainError::Data(message) => write!(f, "{message}"),
-            TrainError::DataLane(message) => write!(f, "data lane: {message}"),
+            TrainError::Data(error) => write!(f, "{error}"),
+            TrainError::Open(error) => write!(f, "{error}"),
             TrainError::Stage(error) => match Stage::named(&error.stage) {
                 Some(stage) => write!(f, "{}: {error}", stage.lane()),
                 None => write!(f, "{error}"),
@@ -295,12 +297,20 @@ impl fmt::Display for TrainError {
 impl std::error::Error for TrainError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            TrainError::Data(error) => Some(error),
+            TrainError::Open(error) => Some(error),
             TrainError::Stage(error) => Some(error),
             TrainError::Checkpoint(error) => Some(error),
             TrainError::Io(_, error) => Some(error),
             TrainError::Memory(error, _) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<DataError> for TrainError {
+    fn from(error: DataError) -> Self {
+        TrainError::Data(error)
     }
 }
 

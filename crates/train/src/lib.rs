@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `settings/` | [`SETTINGS`]: one row for each setting; [`resolve`]: from [`Requested`] to [`TrainConfig`] |
 //! | `launch.rs` | [`Run`]: from a directory of clips to a report in a few lines |
-//! | `feed.rs` | [`Data`], [`Feed`]: batches on their way to the model; read this first |
+//! | `feed.rs` | [`Feed`]: batches on their way to the model; read this first |
+//! | `data.rs` | [`Data`]: the clips to train and to validate on |
 //! | `features.rs` | [`prepare`]: normalized frames, noise, timesteps |
 //! | `lane.rs` | [`DataLane`]: features on the data lane's device |
 //! | `preflight.rs` | the longest batch before the first step |
@@ -25,6 +26,7 @@
 //! | `memory.rs` | the memory of this process |
 
 pub mod checkpoint;
+mod data;
 mod events;
 mod fault;
 mod features;
@@ -48,11 +50,12 @@ mod trainer;
 mod window;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State, VoiceError};
+pub use data::{Data, DataError, Purpose};
 pub use events::{Ending, Event, Preflight, Report, TrainError};
 pub use fault::LaneFault;
 pub use features::{Prepared, Ready, Signal, measure_mel_stats, prepare};
-pub use feed::{Budgets, Data, Feed, validation_batches};
-pub use lane::{DataLane, Gauge};
+pub use feed::{Budgets, Feed, validation_batches};
+pub use lane::{DataLane, Gauge, LaneError};
 pub use launch::{Run, RunError, corpus_settings};
 pub use measure::{GoOn, MeasuredModel, measure_data, measure_model};
 pub use optim::{

@@ -10,9 +10,10 @@ use tandem_flow::{Context, Cursor, Stage};
 use tandem_model::{InputShape, ModelConfig, REFERENCE_FRAMES, weights};
 use tandem_observe::Paces;
 
+use crate::data::{Data, DataError};
 use crate::events::{Preflight, TrainError};
 use crate::features::measure_mel_stats;
-use crate::feed::{Budgets, Data, Feed};
+use crate::feed::{Budgets, Feed};
 use crate::guard::guards;
 use crate::preflight::preflight;
 use crate::settings::TrainConfig;
@@ -45,9 +46,8 @@ impl Stand {
     pub(crate) fn new(data: &Data, settings: &TrainConfig) -> Result<Stand, TrainError> {
         let mut settings = settings.clone();
         settings.pipeline.autotune = false;
-        let loader = data.loader(&settings, FeaturesOn::Cpu).map_err(TrainError::Data)?;
-        let stats = measure_mel_stats(&loader)
-            .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
+        let loader = data.loader(&settings, FeaturesOn::Cpu)?;
+        let stats = measure_mel_stats(&loader).ok_or(DataError::NoStatistics)?;
         let reference = data.corpus.speakers().len() > 1;
         let n_mels = data.corpus.settings().mel.n_mels;
         let config = ModelConfig::new(settings.model.size, data.corpus.frontend().vocabulary.size(), n_mels, reference);
@@ -59,7 +59,7 @@ impl Stand {
         let device = learning_device(&lanes.model, &self.settings);
         let shape = (InputShape::new(&self.config), self.config.reference.then_some(REFERENCE_FRAMES));
         let Stand { settings, stats, budgets, .. } = self;
-        Feed::new(data, settings, stats, shape, lanes, &device, budgets).map_err(TrainError::Data)
+        Ok(Feed::new(data, settings, stats, shape, lanes, &device, budgets)?)
     }
 }
 
@@ -120,7 +120,7 @@ pub fn measure_model(
     let (_, mut guard) = guards(&feed, &stand.settings, lanes, &stand.budgets);
     let too_much = |error| TrainError::Memory(error, Vec::new());
     guard.admit_model(parameters).map_err(too_much)?;
-    let longest = feed.longest().ok_or_else(|| TrainError::Data("the longest batch cannot be read".to_owned()))?;
+    let longest = feed.longest().ok_or(DataError::NoLongestBatch)?;
     let batch_bytes = longest.inputs.bytes(&learner.input_shape());
     let (preflight, footprint) = preflight(&longest, &mut learner, &mut guard)?;
     drop(longest);

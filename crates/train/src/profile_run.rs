@@ -12,10 +12,11 @@ use tandem_flow::{Context, Cursor, Error, ErrorKind, Flow, QueueStats, Stage, Tr
 use tandem_model::{Inputs, weights};
 use tandem_observe::{Alone, Pressure};
 
+use crate::data::Data;
 use crate::events::TrainError;
 use crate::fault::LaneFault;
 use crate::features::Ready;
-use crate::feed::{Data, Feed};
+use crate::feed::Feed;
 use crate::guard::guards;
 use crate::measure::{GoOn, Stand};
 use crate::memory;

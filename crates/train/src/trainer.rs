@@ -21,10 +21,11 @@ use tandem_text::Frontend;
 
 use self::steps::{StepLoop, caught};
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
+use crate::data::{Data, DataError};
 use crate::events::{Ending, Event, Report, TrainError};
 use crate::fault::LaneFault;
 use crate::features::{Ready, measure_mel_stats};
-use crate::feed::{Budgets, Data, Feed};
+use crate::feed::{Budgets, Feed};
 use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::monitor::{Monitor, SPANS};
@@ -106,7 +107,7 @@ impl Trainer {
             corpus.settings().mel.n_mels,
             reference,
         );
-        let loader = data.loader(&settings, lanes.placement.features).map_err(TrainError::Data)?;
+        let loader = data.loader(&settings, lanes.placement.features)?;
         let (stats, state) = match &start {
             Some(Start { checkpoint, path }) => {
                 let start_is_here = same_place(path, &run.checkpoints().path(checkpoint.state.step));
@@ -123,8 +124,7 @@ impl Trainer {
                 (checkpoint.state.stats.clone(), state)
             }
             None => {
-                let stats = measure_mel_stats(&loader)
-                    .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
+                let stats = measure_mel_stats(&loader).ok_or(DataError::NoStatistics)?;
                 (stats, Ongoing::default())
             }
         };
@@ -272,8 +272,7 @@ impl Trainer {
         let device = learning_device(&lanes.model, settings);
         let shape = (InputShape::new(&self.config), reference);
         let mut feed =
-            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, shape, lanes, &device, &budgets)
-                .map_err(TrainError::Data)?;
+            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, shape, lanes, &device, &budgets)?;
         feed.fail(self.lane_fault);
         let (data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let (longest_host, longest_data) = feed.longest_bytes();
@@ -296,8 +295,7 @@ impl Trainer {
         let at = &self.lanes.placement.model;
         on_event(Event::Model { parts: &parts, device: format!("{} ({}, {})", at.label(), at.name, at.backend) });
         let flow = self.train_stage(feeding);
-        let validation =
-            feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
+        let validation = feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS)?;
         if first_step < steps {
             // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
             // that what it takes can be told from what the data lane takes.

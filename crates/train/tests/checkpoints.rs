@@ -84,6 +84,48 @@ fn another_format_is_named() {
     assert!(error.contains("format 99"), "{error}");
 }
 
+/// What the tree before format 3 wrote (commit aa99804): no averaged weights, the optimizer state under another name, a
+/// flat `state.json` of format 1.
+fn write_format_1(dir: &Path) {
+    let state = r#"{"format": 1, "version": "0.1.0", "step": 4, "next": {"epoch": 0, "batch": 4}, "seconds": 1.0,
+        "audio_seconds": 20.0, "best": null, "stale": 0, "parts": 1, "settings": {"size": "smoke", "batch_size": 4,
+        "seed": 0, "rate": {"schedule": "constant"}, "clip": 1.0}, "vocabulary": "abc"}"#;
+    let tensors = tandem_model::weights::to_bytes(&checkpoint_of(4).weights).expect("plain tensors");
+    let files =
+        [("model.safetensors", &tensors[..]), ("optimiser.safetensors", &tensors), ("state.json", state.as_bytes())];
+    fs::create_dir_all(dir).expect("made");
+    let sums = files.map(|(name, bytes)| {
+        fs::write(dir.join(name), bytes).expect("written");
+        format!("\"{name}\": \"{:032x}\"", xxhash_rust::xxh3::xxh3_128(bytes))
+    });
+    fs::write(dir.join("checksums.json"), format!("{{{}}}", sums.join(", "))).expect("written");
+}
+
+#[test]
+fn a_run_of_format_1_is_refused_with_one_sentence_that_says_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoints = Checkpoints::new(folder.path().join("checkpoints"));
+    let path = checkpoints.path(4);
+    write_format_1(&path);
+    assert_eq!(checkpoints.steps(), [4]);
+    let before: Vec<Vec<u8>> = files(&path).iter().map(|file| fs::read(file).expect("readable")).collect();
+    let sentence = format!(
+        "{} has format 1, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it",
+        path.display()
+    );
+    for error in [
+        checkpoint::read(&path).map(|_| ()),
+        checkpoint::read_state(&path).map(|_| ()),
+        checkpoint::read_averaged(&path).map(|_| ()),
+    ] {
+        let error = error.expect_err("another format");
+        assert!(matches!(&error, CheckpointError::Format(_, Some(1))), "{error:?}");
+        assert_eq!(error.to_string(), sentence);
+    }
+    let after: Vec<Vec<u8>> = files(&path).iter().map(|file| fs::read(file).expect("readable")).collect();
+    assert_eq!(before, after, "it stays as it was");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]

@@ -8,9 +8,7 @@ use serde_json::json;
 use tandem_device::memory::{DeviceMemory, MB, optimal_limits, predict};
 use tandem_device::probes::Probes;
 use tandem_device::topology::Link;
-use tandem_device::{
-    Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Mode, OpenError, Placement, Request, Selector, resolve,
-};
+use tandem_device::{Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Mode, Placement, Request, Selector, resolve};
 use tandem_observe::{Advice, Paces, Situation, advise};
 use tandem_train::{
     Data, Facts, GoOn, MeasuredModel, Requested, TrainConfig, TrainError, measure_data, measure_model,
@@ -135,9 +133,12 @@ fn try_out(
 ) -> Result<Option<(MeasuredModel, Paces, Option<Paces>)>, TrainError> {
     let open = |placement: &Placement| -> Result<Lanes, TrainError> {
         let open = |index| inventory.open(inventory.device(index));
-        let refused = |error: OpenError| TrainError::DataLane(error.to_string());
         let (data, model) = (open(placement.data.physical), open(placement.model.physical));
-        Ok(Lanes { placement: placement.clone(), data: data.map_err(refused)?, model: model.map_err(refused)? })
+        Ok(Lanes {
+            placement: placement.clone(),
+            data: data.map_err(TrainError::Open)?,
+            model: model.map_err(TrainError::Open)?,
+        })
     };
     let lanes = open(single)?;
     let Some(model) = measure_model(data, settings, &lanes, steps, go_on)? else { return Ok(None) };

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         .map_err(|error| Failure::usage(error.to_string()))?;
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
     let evaluation = held_out.evaluate(&synthesizer, &state, messages);
-    let made = Shown::make(&synthesizer, &state, &held_out, &run)?;
+    let made = Shown::make(&synthesizer, &state, &held_out, &run, messages)?;
     made.write(folder, &evaluation, held_out.corpus.rows(), messages).map_err(|error| failed(&error))?;
     if args.json {
         let object = json!({"event": "demo", "folder": folder, "evaluation": evaluation, "sentence": made.sentence,
@@ -149,6 +149,7 @@ impl Shown {
         state: &State,
         held_out: &evaluate::HeldOut,
         run: &RunFolder,
+        messages: &Messages,
     ) -> Result<Shown, Failure> {
         // The longest sentence has the most to show.
         let longest = held_out.batches.iter().max_by_key(|batch| batch.inputs.mel_lengths.iter().max().copied());
@@ -156,7 +157,7 @@ impl Shown {
         let inputs = &batch.inputs;
         let row = (0..batch.clips.len()).max_by_key(|&row| inputs.mel_lengths[row]).unwrap_or(0);
         let sentence = held_out.corpus.text(batch.clips[row]).unwrap_or_default();
-        let spoken = synthesizer.synthesize_row(inputs, row).map_err(|error| synth::usage(&error))?;
+        let spoken = synthesizer.synthesize_row(inputs, row).map_err(|error| synth::failure(&error, messages))?;
         let alignment = alignment_of(synthesizer, inputs, row);
         let frames = inputs.mel_lengths[row];
         let truth = state.stats.restore(&inputs.mel[row * inputs.frames * inputs.n_mels..], frames);

@@ -58,7 +58,7 @@ impl HeldOut {
         let data = match other {
             Some(folder) => {
                 let corpus = corpus::open(folder, settings, &interrupt.flag, messages)?;
-                Data::new(corpus.clone(), Some(corpus)).map_err(Failure::usage)?
+                Data::new(corpus.clone(), Some(corpus)).map_err(|error| train::data_failure(&error, messages))?
             }
             None => {
                 let validation = state.data.validation_folder.as_ref().map(PathBuf::from);
@@ -77,7 +77,7 @@ impl HeldOut {
         let reference = state.model.reference.then_some(REFERENCE_FRAMES);
         let group = state.model.decoder.group;
         let batches = validation_batches(&data, &state.settings, &state.stats, group, reference, clips)
-            .map_err(|error| Failure::new(FAILED, error))?;
+            .map_err(|error| Failure::of(FAILED, &error))?;
         Ok(HeldOut { corpus: data.validation, batches })
     }
 
@@ -112,11 +112,13 @@ fn speak(
     for batch in &held_out.batches {
         for (row, &clip) in batch.clips.iter().enumerate() {
             let (id, _) = held_out.corpus.name(clip);
-            let speech = synthesizer.synthesize_row(&batch.inputs, row).map_err(|error| synth::usage(&error))?;
+            let speech =
+                synthesizer.synthesize_row(&batch.inputs, row).map_err(|error| synth::failure(&error, messages))?;
             let frames = batch.inputs.mel_lengths[row];
             let size = batch.inputs.frames * batch.inputs.n_mels;
             let truth = state.stats.restore(&batch.inputs.mel[row * size..(row + 1) * size], frames);
-            let truth = synthesizer.vocode(truth, frames, Vec::new()).map_err(|error| synth::usage(&error))?;
+            let truth =
+                synthesizer.vocode(truth, frames, Vec::new()).map_err(|error| synth::failure(&error, messages))?;
             speech.write(&folder.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
             truth.write(&folder.join(format!("{id}.true.wav"))).map_err(|error| cannot(&error))?;
             texts += &format!("{id}|{}\n", held_out.corpus.text(clip).unwrap_or_default());

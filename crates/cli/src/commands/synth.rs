@@ -33,7 +33,8 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
         speed: args.speed as f32,
         seed: args.seed,
     };
-    let speech = synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| usage(&error))?;
+    let speech =
+        synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| failure(&error, messages))?;
     let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
     tandem_audio::write_wav(&speech.samples, speech.sample_rate, &mut output.writer()).map_err(failed)?;
     let path = output.finish().map_err(failed)?;
@@ -69,8 +70,13 @@ pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Synthesizer, Sta
     Ok((synthesizer, state, folder))
 }
 
-pub(crate) fn usage(error: &SynthesisError) -> Failure {
-    Failure::of(USAGE, error)
+pub(crate) fn failure(error: &SynthesisError, messages: &Messages) -> Failure {
+    let failure = Failure::of(USAGE, error);
+    match error {
+        SynthesisError::NoReference => failure.hint(messages.get("synth-hint-speaker")),
+        SynthesisError::OneSpeaker => failure.hint(messages.get("synth-hint-one-speaker")),
+        _ => failure,
+    }
 }
 
 pub(crate) fn encode(
@@ -81,7 +87,7 @@ pub(crate) fn encode(
 ) -> Result<Vec<i32>, Failure> {
     Synthesizer::encode(&state.frontend, text, language).map_err(|error| match &error {
         SynthesisError::Frontend(error) => corpus::frontend_failure(error, messages),
-        _ => usage(&error),
+        _ => failure(&error, messages),
     })
 }
 
@@ -95,18 +101,18 @@ pub(crate) fn run_of(checkpoint: &Path) -> RunFolder {
 fn find_speaker(
     synthesizer: &Synthesizer,
     checkpoint: &Path,
-    asked: Option<&str>,
+    requested: Option<&str>,
     messages: &Messages,
 ) -> Result<Option<HostReference>, Failure> {
-    match asked {
-        Some(_) if !synthesizer.has_speakers() => Err(usage(&SynthesisError::OneSpeaker)),
+    match requested {
+        Some(_) if !synthesizer.has_speakers() => Err(failure(&SynthesisError::OneSpeaker, messages)),
         None if !synthesizer.has_speakers() => Ok(None),
         Some(file) if Path::new(file).exists() || looks_like_a_file(file) => {
-            synthesizer.reference(Path::new(file)).map(Some).map_err(|error| usage(&error))
+            synthesizer.reference(Path::new(file)).map(Some).map_err(|error| failure(&error, messages))
         }
         name => {
             let voices = run_of(checkpoint).voices_path();
-            let (found, reference) = synthesizer.named(&voices, name).map_err(|error| usage(&error))?;
+            let (found, reference) = synthesizer.named(&voices, name).map_err(|error| failure(&error, messages))?;
             if name.is_none() {
                 eprintln!("{}", messages.with("synth-first-speaker", &[("name", &found)]));
             }

@@ -10,8 +10,8 @@ use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_observe::write_chrome_trace;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
-    Data, Ending, Injection, LaneFault, Report, Requested, ResolvedSetting, RunFolder, Start, TrainConfig, TrainError,
-    Trainer, corpus_settings, resolve,
+    Data, DataError, Ending, Injection, LaneFault, Report, Requested, ResolvedSetting, RunFolder, Start, TrainConfig,
+    TrainError, Trainer, corpus_settings, resolve,
 };
 
 use crate::args::{LaneArgs, TrainArgs, Trouble};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
     let facts = settings::facts(data.clips.len(), &lanes, requested, saved);
     let (config, resolved) = resolve(requested, saved, &facts).map_err(wrong)?;
-    settings::tell_fallbacks(&resolved, &facts, &mut lanes, messages);
+    settings::report_fallbacks(&resolved, &facts, &mut lanes, messages);
     if config.pipeline.workers > facts.cores {
         // SPEC F8.
         let values: &[(&str, &dyn std::fmt::Display)] =
@@ -141,7 +141,7 @@ fn replaced(resolved: &[ResolvedSetting], messages: &Messages) -> String {
     let replaced = resolved.iter().filter(|one| one.is_fallback()).filter_map(|one| {
         let requested = one.requested.as_deref()?;
         let values: &[(&str, &dyn std::fmt::Display)] =
-            &[("asked", &requested), ("got", &one.value), ("why", &one.source)];
+            &[("requested", &requested), ("value", &one.value), ("source", &one.source)];
         Some(format!("{}: {}\n", one.name, messages.with("report-replaced", values)))
     });
     replaced.collect()
@@ -179,13 +179,22 @@ pub(crate) fn open_data(
         (None, Some(rows)) => Some(open(folder, rows)?),
         (None, None) => None,
     };
-    let data = Data::new(train, validation).map_err(Failure::usage)?;
+    let data = Data::new(train, validation).map_err(|error| data_failure(&error, messages))?;
     if !data.too_fast.is_empty() {
         let names: Vec<String> = data.too_fast.iter().take(5).map(|&clip| data.corpus.name(clip).0).collect();
         let (count, names) = (data.too_fast.len(), names.join(", "));
         eprintln!("{}", messages.with("train-too-fast", &[("count", &count), ("clips", &names)]));
     }
     Ok(data)
+}
+
+/// Why there is nothing to train on, and what to do about it.
+pub(crate) fn data_failure(error: &DataError, messages: &Messages) -> Failure {
+    let failure = Failure::of(USAGE, error);
+    match error {
+        DataError::OneClip => failure.hint(messages.get("train-hint-val-data")),
+        _ => failure,
+    }
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error, messages: &Messages) -> Failure {
@@ -200,7 +209,9 @@ fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Res
         let failure = Failure::of(USAGE, &error);
         match error {
             CheckpointError::Damaged(..) => failure.hint(messages.get("train-hint-last-good")),
-            CheckpointError::Version(..) => failure.hint(messages.get("train-hint-version")),
+            CheckpointError::Format(..) | CheckpointError::State(..) => {
+                failure.hint(messages.get("train-hint-version"))
+            }
             _ => failure,
         }
     };

@@ -1,6 +1,6 @@
 //! Precedence, resume, limits and fallbacks, as tables.
 
-use tandem_device::{Inventory, Lanes, Request, Selector};
+use tandem_device::{Inventory, Lanes, Request, Selector, WrongResult};
 
 use super::*;
 
@@ -153,8 +153,9 @@ fn limits_of_the_lanes() {
 #[test]
 fn half_precision_where_the_device_can() {
     let half = requested("mixed-precision");
+    let off = WrongResult { operation: "half precision", error: 0.5 };
     for (half_precision, wrong) in
-        [(HalfPrecision::Missing, None), (HalfPrecision::Wrong("1 is 2".to_owned()), Some("1 is 2".to_owned()))]
+        [(HalfPrecision::Missing, None), (HalfPrecision::Wrong(off.clone()), Some(off.clone()))]
     {
         let facts = Facts { half_precision, ..cpu() };
         let error = resolve(&half, None, &facts).expect_err("it cannot");
