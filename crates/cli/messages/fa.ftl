@@ -35,7 +35,7 @@ sim-interrupted = پس از {$steps} گام متوقف شد؛ گزارش فقط 
 
 data-indexing = خواندن سرآیند همهٔ کلیپ‌ها
 data-stopped = متوقف شد؛ آنچه تا اینجا اندازه‌گیری شده نگه داشته می‌شود
-data-hint-layout = هر پیکره یک ⁨metadata.csv⁩ با سطرهای ⁨id|text⁩ یا ⁨id|text|normalised text⁩ و فایل‌های ⁨wavs/ID.wav⁩ دارد
+data-hint-layout = هر پیکره یک ⁨metadata.csv⁩ با سطرهای ⁨id|text⁩ یا ⁨id|text|normalized text⁩ و فایل‌های ⁨wavs/ID.wav⁩ دارد
 data-hint-doctor = دستور ⁨tandem doctor {$folder}⁩ می‌گوید هر کلیپ چه مشکلی دارد
 data-corpus = {$clips} کلیپ از {$rows}، {$hours} ساعت، {$speakers} گوینده؛ {$measured} کلیپ اندازه‌گیری شد و بقیه در نمایه بود
 data-units-characters = متن به‌صورت نویسه: {$symbols} نماد
@@ -113,7 +113,7 @@ train-checkpoint-failed = گام {$step}: هشدار، چک‌پوینت نوش�
 train-sample = گام {$step}: نمونهٔ گفتار در `{$path}`
 train-sample-failed = گام {$step}: نمونهٔ گفتار ساخته نشد: {$reason}
 train-nan-skipped = گام {$step}: زیان عدد معتبری نیست و از این گام صرف‌نظر شد؛ کلیپ‌ها: {$clips}
-train-split = گام {$step}: حافظه کافی نیست؛ از این پس هر دسته در {$parts} بخش روی دستگاه پردازش می‌شود (نتیجه فرقی نمی‌کند)
+train-split = گام {$step}: حافظه کافی نیست؛ از این پس هر دسته در {$parts} ریزدسته روی دستگاه پردازش می‌شود (نتیجه فرقی نمی‌کند)
 train-progress = گام {$step}/{$steps}
 train-warming = نخستین دسته‌ها
 train-locked = فرایند دیگری در `{$path}` در حال آموزش است؛ نخست آن را متوقف کنید
@@ -298,7 +298,7 @@ profile-not-healthy = سالم نیست: محدود به {$stage}
 profile-no-data = چیزی برای سنجیدن نیست: ⁨--train-data⁩ نیامده است
 profile-hint-synthetic = بدون دادهٔ خودتان: ⁨--synthetic⁩
 lanes-needs-isolation = ⁨--data-gpu-memory⁩ و ⁨--model-gpu-memory⁩ به ⁨--enable-memory-isolation⁩ نیاز دارند
-train-split-kept = گام {$step}: هر دسته در {$parts} بخش روی دستگاه پردازش می‌شود، زیرا آغاز پیشین این اجرا ناچار بود (نتیجه فرقی نمی‌کند)
+train-split-kept = گام {$step}: هر دسته در {$parts} ریزدسته روی دستگاه پردازش می‌شود، زیرا آغاز پیشین این اجرا ناچار بود (نتیجه فرقی نمی‌کند)
 lanes-device = - آموزش روی: {$device} ({$name})
 
 profile-title-last = تفکیک زمان (TIMING BREAKDOWN)، برای هر دسته، {$steps} گام آخر

@@ -1,4 +1,4 @@
-//! The errors of the libraries as texts of the catalogue: a key and its arguments, so that English and Persian are made from
+//! The errors of the libraries as texts of the catalog: a key and its arguments, so that English and Persian are made from
 //! the same values.
 //!
 //! The libraries know nothing of languages or flags; each of their errors that a user meets is a `match` here. What is not
@@ -17,7 +17,7 @@ use crate::messages::Messages;
 /// A text before it is said in a language.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Text {
-    /// A message of the catalogue with its arguments.
+    /// A message of the catalog with its arguments.
     Message(&'static str, Vec<(&'static str, Text)>),
     /// A text and lines below it.
     List(Box<Text>, Vec<Text>),
@@ -26,7 +26,7 @@ pub(crate) enum Text {
 }
 
 impl Text {
-    /// In the language of the catalogue.
+    /// In the language of the catalog.
     pub(crate) fn render(&self, messages: &Messages) -> String {
         match self {
             Text::Verbatim(text) => messages.text(text.clone()),
@@ -61,7 +61,7 @@ fn at(path: &Path, error: &dyn std::fmt::Display) -> Text {
     Text::Message("error-at", vec![("path", path.into()), ("reason", shown(error))])
 }
 
-/// A library's error as a text of the catalogue.
+/// A library's error as a text of the catalog.
 pub(crate) trait Explain: std::fmt::Display {
     /// The key and the arguments.
     fn text(&self) -> Text;
@@ -71,7 +71,7 @@ impl Explain for MetadataError {
     fn text(&self) -> Text {
         let about = |key, path: &Path| Text::Message(key, vec![("path", path.into())]);
         match self {
-            MetadataError::NotAFolder(path) => about("error-not-a-folder", path),
+            MetadataError::NotADir(path) => about("error-not-a-folder", path),
             MetadataError::NoMetadata(path) => about("error-no-metadata", path),
             MetadataError::Io(path, error) => {
                 Text::Message("error-cannot-read", vec![("path", path.as_path().into()), ("reason", shown(error))])
@@ -84,7 +84,7 @@ impl Explain for MetadataError {
             MetadataError::SpeakerRow(path, line) => {
                 Text::Message("error-speaker-row", vec![("line", shown(line)), ("path", path.as_path().into())])
             }
-            MetadataError::NoAudioFolder(path) => about("error-no-audio-folder", path),
+            MetadataError::NoAudioDir(path) => about("error-no-audio-folder", path),
             other => shown(other),
         }
     }

@@ -10,7 +10,7 @@
 //! | `topology.rs` | what lies between two devices |
 //! | `probes/` | memory, load and heat, from NVML and sysfs |
 //! | `memory/` | limits, leaks, what would fit: pure functions |
-//! | `simulated.rs` | devices with a speed, a memory, a link and faults, on a real or a virtual clock; always labelled |
+//! | `simulated.rs` | devices with a speed, a memory, a link and faults, on a real or a virtual clock; always labeled |
 //! | `cores.rs` | cores that several simulated lanes share |
 //! | `cost.rs` | how long a piece of simulated work takes: mean, spread and a seed, the same on every run |
 //!

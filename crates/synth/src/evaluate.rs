@@ -89,7 +89,7 @@ pub fn evaluate(
             let frames = batch.inputs.mel_lengths[row];
             let (id, _) = corpus.name(clip);
             let durations = &durations[row];
-            match known_ends(corpus.folder(), &id, mel_settings.sample_rate) {
+            match known_ends(corpus.dir(), &id, mel_settings.sample_rate) {
                 Some(ends) if ends.len() == durations.len() => {
                     compare_ends(&ends, durations, frames, hop_ms, &mut errors, &mut uniform);
                 }

@@ -166,10 +166,10 @@ impl Data {
             }
         }
         DataIdentity {
-            folder: full(&self.corpus).display().to_string(),
-            validation_folder: (full(&self.validation) != full(&self.corpus))
+            dir: full(&self.corpus).display().to_string(),
+            validation_dir: (full(&self.validation) != full(&self.corpus))
                 .then(|| full(&self.validation).display().to_string()),
-            audio_folder: self.corpus.settings().audio_folder.clone(),
+            audio_dir: self.corpus.settings().audio_dir.clone(),
             clips: self.clips.len(),
             validation_clips: self.validation_clips.len(),
             speakers: self.corpus.speakers().len().max(1),
@@ -205,7 +205,7 @@ impl Data {
             }
             let kept = batch.mel_lengths[0].min(REFERENCE_FRAMES);
             let mut values = vec![0.0; kept * n_mels];
-            stats.normalize(&batch.sound, batch.frames, kept, &mut values);
+            stats.normalize(&batch.audio, batch.frames, kept, &mut values);
             let name = self.corpus.speakers().get(usize::from(speaker)).cloned().unwrap_or_default();
             voices.insert(name, HostTensor { shape: vec![kept, n_mels], values });
         }
@@ -224,5 +224,5 @@ impl Data {
 
 /// Where a corpus really is, however it was named.
 fn full(corpus: &Corpus) -> PathBuf {
-    corpus.folder().canonicalize().unwrap_or_else(|_| corpus.folder().to_owned())
+    corpus.dir().canonicalize().unwrap_or_else(|_| corpus.dir().to_owned())
 }

@@ -142,8 +142,8 @@ pub enum Event<'a> {
     Split {
         /// From this step on.
         step: u64,
-        /// In so many parts.
-        parts: usize,
+        /// In so many micro-batches.
+        micro_batches: usize,
         /// Because an earlier start of the run had to.
         kept: bool,
     },
@@ -168,14 +168,15 @@ pub struct Preflight {
     pub limit_bytes: Option<u64>,
 }
 
-/// Why a run ended.
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum Outcome {
     /// All epochs or steps are done.
     Finished,
-    /// Validation did not get better any more.
-    Stale,
+    /// Early stopping: validation did not get better any more.
+    #[serde(rename = "stale")]
+    EarlyStopped,
     /// Asked to.
     Stopped,
     /// Something went wrong; the report says what.
@@ -185,8 +186,9 @@ pub enum Ending {
 /// What a run did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Why it ended.
-    pub ending: Ending,
+    /// How it ended.
+    #[serde(rename = "ending")]
+    pub outcome: Outcome,
     /// What went wrong, if something did.
     pub error: Option<String>,
     /// Steps done, from the very start.
@@ -232,7 +234,8 @@ pub struct Report {
     /// What each queue did.
     pub queues: Vec<tandem_flow::QueueStats>,
     /// Clips skipped while loading.
-    pub left_out: Vec<tandem_data::FaultReport>,
+    #[serde(rename = "left_out")]
+    pub skipped: Vec<tandem_data::FaultReport>,
 }
 
 /// Why a run failed.

@@ -1,10 +1,10 @@
-//! Batches on their way to the model: the picture of the pipeline in code.
+//! Batches on their way to the model: the pipeline in code.
 //!
 //! ```text
 //!            host memory                data lane's device            model lane's device
 //! plan ─► load (pool) ─►[ host ]─► preprocess ─►[ data ]─► transfer ─►[ model ]─► train
 //!         decode, text,   --buffer-size  features,   --pipeline-depth  copy   --prefetch-buffer-size
-//!         cache (, mel)                  normalise, noise
+//!         cache (, mel)                  normalize, noise
 //! ```
 //!
 //! There is one chain. Which devices the lanes have, and where features are computed, is data ([`Lanes`]).
@@ -19,7 +19,7 @@ use tandem_model::{Device, InputShape};
 use tandem_synth::HeldOutBatch;
 
 use crate::data::{Data, DataError};
-use crate::fault::LaneFault;
+use crate::fault_injection::LaneFault;
 use crate::features::{Ready, prepare};
 use crate::lane::{DataLane, Gauge};
 use crate::settings::TrainConfig;
@@ -141,7 +141,7 @@ impl Feed {
             seed: settings.run.seed,
             shape,
             reference,
-            // In line is not a number of workers to begin from.
+            // Synchronous (0) is not a number of workers to begin from.
             workers: match settings.pipeline.workers {
                 0 => Knob::fixed("workers", 0),
                 workers => knob("workers", workers, settings.pipeline.max_workers),
@@ -179,20 +179,20 @@ impl Feed {
             })
             .stage(Stage::Preprocess, move |batch| {
                 if let Some(fault) = fault {
-                    fault.strike(batch.cursor, &surroundings)?;
+                    fault.inject(batch.cursor, &surroundings)?;
                 }
                 let mut prepared = prepare(batch, &stats, seed, shape.group);
-                let sound = match &lane {
+                let audio = match &lane {
                     None => None,
                     Some(lane) => {
                         lane.features(&mut prepared).map_err(|error| Fault::new(error.to_string()).fatal())?
                     }
                 };
-                Ok((prepared, sound))
+                Ok((prepared, audio))
             })
             .prefetch(Place::Data, &self.data_queue)
             .lease(model, move |(prepared, _)| prepared.inputs.device_bytes(&shape))
-            .stage(Stage::Transfer, move |(prepared, sound)| Ok(prepared.upload(sound, &shape, &device)))
+            .stage(Stage::Transfer, move |(prepared, audio)| Ok(prepared.upload(audio, &shape, &device)))
             .release(host)
             .release(data)
             .prefetch(Place::Model, &self.prefetch_buffer_size)
@@ -256,13 +256,13 @@ impl Feed {
         (self.loader.batch_bytes(&largest), self.lane.as_ref().map_or(0, data))
     }
 
-    /// Lets as many batches wait on the model's device as was asked for. Until then it is one: what the model itself
+    /// Lets as many batches wait on the model's device as was requested. Until then it is one: what the model itself
     /// takes is not known yet.
     pub fn open_prefetch_buffer(&self) {
         self.prefetch_buffer_size.set(*self.prefetch_buffer_size.range().end());
     }
 
-    /// Tells what the host holds for the data lane: batches that are leased, and features that are kept.
+    /// What the host holds for the data lane: batches that are leased, and features that are kept.
     pub fn host_meter(&self) -> Box<dyn Fn() -> u64> {
         let (loader, host) = (self.loader.clone(), self.budgets.host.clone());
         Box::new(move || {
@@ -277,7 +277,7 @@ impl Feed {
     }
 
     /// Clips that turned out to be bad.
-    pub fn left_out(&self) -> Vec<FaultReport> {
+    pub fn skipped(&self) -> Vec<FaultReport> {
         self.loader.ledger().reports()
     }
 

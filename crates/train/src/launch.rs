@@ -14,7 +14,7 @@ use tandem_text::{Frontend, Lexicon, LexiconError, Vocabulary};
 use crate::checkpoint::{self, State};
 use crate::data::Data;
 use crate::events::{Event, Report, TrainError};
-use crate::run::RunFolder;
+use crate::run::RunDir;
 use crate::settings::{Facts, Requested, SettingsError, resolve, resolve_corpus};
 use crate::trainer::{Start, Trainer};
 
@@ -22,7 +22,7 @@ use crate::trainer::{Start, Trainer};
 #[derive(Debug)]
 pub struct Run {
     corpus: PathBuf,
-    dir: RunFolder,
+    dir: RunDir,
     requested: Requested,
     lanes: Option<Lanes>,
     context: Context,
@@ -82,7 +82,7 @@ impl Run {
     pub fn new(corpus: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Run {
         Run {
             corpus: corpus.into(),
-            dir: RunFolder::new(dir),
+            dir: RunDir::new(dir),
             requested: Requested::new(),
             lanes: None,
             context: Context::default(),

@@ -64,7 +64,7 @@ impl Stand {
 }
 
 /// Whether to continue; called after each batch and step.
-pub type GoOn<'a> = &'a mut dyn FnMut() -> bool;
+pub type KeepGoing<'a> = &'a mut dyn FnMut() -> bool;
 
 /// The same settings as in a first epoch: nothing comes from a cache.
 fn uncached(settings: &TrainConfig) -> TrainConfig {
@@ -74,13 +74,13 @@ fn uncached(settings: &TrainConfig) -> TrainConfig {
 }
 
 /// What the pipeline delivers when the model takes everything at once: the mean of `batches` batches after one that
-/// warms up, without a cache, as the first epoch is. `step_ms` is left 0. None when `go_on` says so.
+/// warms up, without a cache, as the first epoch is. `step_ms` is left 0. None when `keep_going` says so.
 pub fn measure_data(
     data: &Data,
     settings: &TrainConfig,
     lanes: &Lanes,
     batches: usize,
-    go_on: GoOn<'_>,
+    keep_going: KeepGoing<'_>,
 ) -> Result<Option<Paces>, TrainError> {
     let stand = Stand::new(data, &uncached(settings))?;
     let context = Context::default();
@@ -91,7 +91,7 @@ pub fn measure_data(
             Some(Err(error)) => return Err(TrainError::Stage(error)),
             None => break,
         }
-        if !go_on() {
+        if !keep_going() {
             return Ok(None);
         }
     }
@@ -105,13 +105,13 @@ pub fn measure_data(
     }))
 }
 
-/// What `steps` steps take after one that warms up, and what the longest batch takes. None when `go_on` says so.
+/// What `steps` steps take after one that warms up, and what the longest batch takes. None when `keep_going` says so.
 pub fn measure_model(
     data: &Data,
     settings: &TrainConfig,
     lanes: &Lanes,
     steps: usize,
-    go_on: GoOn<'_>,
+    keep_going: KeepGoing<'_>,
 ) -> Result<Option<MeasuredModel>, TrainError> {
     let stand = Stand::new(data, &uncached(settings))?;
     let feed = stand.feed(data, lanes)?;
@@ -124,7 +124,7 @@ pub fn measure_model(
     let batch_bytes = longest.inputs.bytes(&learner.input_shape());
     let (preflight, footprint) = preflight(&longest, &mut learner, &mut guard)?;
     drop(longest);
-    if !go_on() {
+    if !keep_going() {
         return Ok(None);
     }
     let context = Context::default();
@@ -134,7 +134,7 @@ pub fn measure_model(
         let started = Instant::now();
         StepRecord::read(&[learner.step(batch)]);
         seconds.push(started.elapsed().as_secs_f64());
-        if !go_on() {
+        if !keep_going() {
             return Ok(None);
         }
     }

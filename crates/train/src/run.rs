@@ -29,14 +29,14 @@ pub const RUN_FORMAT: u64 = 2;
 
 /// A run's folder.
 #[derive(Clone, Debug)]
-pub struct RunFolder {
+pub struct RunDir {
     path: PathBuf,
 }
 
-impl RunFolder {
+impl RunDir {
     /// A folder, which need not exist.
-    pub fn new(path: impl Into<PathBuf>) -> RunFolder {
-        RunFolder { path: path.into() }
+    pub fn new(path: impl Into<PathBuf>) -> RunDir {
+        RunDir { path: path.into() }
     }
 
     /// Where it is.

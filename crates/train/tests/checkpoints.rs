@@ -32,9 +32,9 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             stats: MelStats { mean: vec![0.1; 3], std: vec![1.0 / 3.0; 3] },
             frontend: tandem_text::Frontend::default(),
             data: DataIdentity {
-                folder: "x".to_owned(),
-                validation_folder: None,
-                audio_folder: "wavs".to_owned(),
+                dir: "x".to_owned(),
+                validation_dir: None,
+                audio_dir: "wavs".to_owned(),
                 clips: 1,
                 validation_clips: 1,
                 speakers: 1,
@@ -47,16 +47,16 @@ fn checkpoint_of(step: u64) -> Checkpoint {
     }
 }
 
-fn files(folder: &Path) -> Vec<std::path::PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path()).collect();
+fn files(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(dir).expect("a folder").flatten().map(|entry| entry.path()).collect();
     files.sort();
     files
 }
 
 #[test]
 fn what_is_written_is_read_back_to_the_bit() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let checkpoints = Checkpoints::new(folder.path().join("checkpoints"));
+    let dir = tempfile::tempdir().expect("a folder");
+    let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
     let written = checkpoint_of(5);
     checkpoints.write(&written).expect("written");
     let read = checkpoints.read(5).expect("whole");
@@ -66,17 +66,17 @@ fn what_is_written_is_read_back_to_the_bit() {
     checkpoints.write(&checkpoint_of(5)).expect("written");
     assert_eq!(checkpoints.steps(), [5]);
     // What a kill left behind does not count and is swept away.
-    fs::create_dir(folder.path().join("checkpoints/.writing-x")).expect("made");
+    fs::create_dir(dir.path().join("checkpoints/.writing-x")).expect("made");
     assert_eq!(checkpoints.steps(), [5]);
     checkpoints.sweep();
-    assert!(!folder.path().join("checkpoints/.writing-x").exists());
+    assert!(!dir.path().join("checkpoints/.writing-x").exists());
     assert!(matches!(checkpoints.read(6), Err(CheckpointError::None(_))));
 }
 
 #[test]
 fn another_format_is_named() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let checkpoints = Checkpoints::new(folder.path().to_owned());
+    let dir = tempfile::tempdir().expect("a folder");
+    let checkpoints = Checkpoints::new(dir.path().to_owned());
     let mut foreign = checkpoint_of(1);
     foreign.state.format = 99;
     checkpoints.write(&foreign).expect("written");
@@ -103,8 +103,8 @@ fn write_format_1(dir: &Path) {
 
 #[test]
 fn a_run_of_format_1_is_refused_with_one_sentence_that_says_what_to_do() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let checkpoints = Checkpoints::new(folder.path().join("checkpoints"));
+    let dir = tempfile::tempdir().expect("a folder");
+    let checkpoints = Checkpoints::new(dir.path().join("checkpoints"));
     let path = checkpoints.path(4);
     write_format_1(&path);
     assert_eq!(checkpoints.steps(), [4]);
@@ -130,8 +130,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn any_damage_is_found_out(file in 0usize..4, place in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<bool>()) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let checkpoints = Checkpoints::new(folder.path().to_owned());
+        let dir = tempfile::tempdir().expect("a folder");
+        let checkpoints = Checkpoints::new(dir.path().to_owned());
         let path = checkpoints.write(&checkpoint_of(3)).expect("written");
         let victim = &files(&path)[file];
         let mut bytes = fs::read(victim).expect("readable");

@@ -11,8 +11,8 @@ use tandem_model::burn::tensor::{Tensor, TensorData};
 use crate::args::DevicesArgs;
 use crate::errors::Explain;
 use crate::failure::{FAILED, Failure};
-use crate::lanes;
 use crate::messages::Messages;
+use crate::open_lanes;
 use crate::ui::output::print;
 use crate::ui::table::Table;
 use tandem_device::memory::MB;
@@ -37,9 +37,9 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
     let pairs: Vec<(usize, usize)> =
         (0..inventory.gpus.len()).flat_map(|a| (a + 1..inventory.gpus.len()).map(move |b| (a, b))).collect();
     let links: Vec<_> =
-        pairs.iter().map(|&(a, b)| (a, b, lanes::link(&probes, &inventory.gpus[a], &inventory.gpus[b]))).collect();
+        pairs.iter().map(|&(a, b)| (a, b, open_lanes::link(&probes, &inventory.gpus[a], &inventory.gpus[b]))).collect();
     let tests: Vec<(usize, Result<(), SelfTestError>)> = match args.self_test {
-        true => (0..inventory.gpus.len()).map(|at| (at, lanes::self_test(&inventory.gpus[at]))).collect(),
+        true => (0..inventory.gpus.len()).map(|at| (at, open_lanes::self_test(&inventory.gpus[at]))).collect(),
         false => Vec::new(),
     };
     // Pretended devices copy nothing.
@@ -139,7 +139,7 @@ fn report(inventory: &Inventory, readings: &[DeviceReadings], messages: &Message
             .map(|column| messages.get(&format!("devices-heading-{column}")));
         let mut table = Table::new(heading);
         for (gpu, readings) in inventory.gpus.iter().zip(readings) {
-            let load = readings.utilisation.value().map_or("-".to_owned(), |percent| format!("{percent:.0} %"));
+            let load = readings.utilization.value().map_or("-".to_owned(), |percent| format!("{percent:.0} %"));
             table.row([
                 gpu.index.unwrap_or_default().to_string(),
                 gpu.name.clone(),
@@ -157,7 +157,7 @@ fn report(inventory: &Inventory, readings: &[DeviceReadings], messages: &Message
             let unread = [
                 ("memory", total(gpu, readings).reason().map(str::to_owned)),
                 ("memory used", readings.memory_used.reason().map(str::to_owned)),
-                ("load", readings.utilisation.reason().map(str::to_owned)),
+                ("load", readings.utilization.reason().map(str::to_owned)),
             ];
             // Several figures are often missing for one reason.
             let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();

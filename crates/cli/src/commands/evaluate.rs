@@ -19,11 +19,11 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
     let (synthesizer, state, _) = synth::open(&args.run, messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
     let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
-    if let Some(folder) = &args.data {
-        evaluation.notes.push(messages.with("evaluate-given", &[("folder", &folder.display())]));
+    if let Some(dir) = &args.data {
+        evaluation.notes.push(messages.with("evaluate-given", &[("folder", &dir.display())]));
     }
-    if let Some(folder) = &args.speak {
-        speak(&synthesizer, &held_out, &state, folder, messages)?;
+    if let Some(dir) = &args.speak {
+        speak(&synthesizer, &held_out, &state, dir, messages)?;
     }
     if args.json {
         let object = serde_json::to_value(&evaluation).expect("plain data");
@@ -49,21 +49,21 @@ impl HeldOut {
         let interrupt = interrupt::catch();
         let settings = CorpusSettings {
             mel: state.mel.clone(),
-            audio_folder: state.data.audio_folder.clone(),
+            audio_dir: state.data.audio_dir.clone(),
             frontend: state.frontend.clone(),
             max_frames: state.settings.data.max_frames,
             max_tokens: state.settings.data.max_tokens,
             ..CorpusSettings::default()
         };
         let data = match other {
-            Some(folder) => {
-                let corpus = corpus::open(folder, settings, &interrupt.flag, messages)?;
+            Some(dir) => {
+                let corpus = corpus::open(dir, settings, &interrupt.flag, messages)?;
                 Data::new(corpus.clone(), Some(corpus)).map_err(|error| train::data_failure(&error, messages))?
             }
             None => {
-                let validation = state.data.validation_folder.as_ref().map(PathBuf::from);
-                let folder = Path::new(&state.data.folder);
-                let data = train::open_data(folder, validation.as_deref(), settings, &interrupt, messages)
+                let validation = state.data.validation_dir.as_ref().map(PathBuf::from);
+                let dir = Path::new(&state.data.dir);
+                let data = train::open_data(dir, validation.as_deref(), settings, &interrupt, messages)
                     .map_err(|failure| failure.hint(messages.get("evaluate-hint-data")))?;
                 let differences = data.identity().differences(&state.data);
                 if !differences.is_empty() {
@@ -98,13 +98,13 @@ fn speak(
     synthesizer: &Synthesizer,
     held_out: &HeldOut,
     state: &State,
-    folder: &Path,
+    dir: &Path,
     messages: &Messages,
 ) -> Result<(), Failure> {
     let cannot = |error: &dyn std::fmt::Display| {
-        Failure::usage(messages.with("cannot-write", &[("path", &folder.display()), ("reason", error)]))
+        Failure::usage(messages.with("cannot-write", &[("path", &dir.display()), ("reason", error)]))
     };
-    std::fs::create_dir_all(folder).map_err(|error| cannot(&error))?;
+    std::fs::create_dir_all(dir).map_err(|error| cannot(&error))?;
     let clips = held_out.batches.iter().map(|batch| batch.clips.len()).sum::<usize>();
     let bar = progress::bar(clips as u64, stderr().is_terminal());
     bar.set_message(messages.get("evaluate-speaking"));
@@ -119,14 +119,14 @@ fn speak(
             let truth = state.stats.restore(&batch.inputs.mel[row * size..(row + 1) * size], frames);
             let truth =
                 synthesizer.vocode(truth, frames, Vec::new()).map_err(|error| synth::failure(&error, messages))?;
-            speech.write(&folder.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
-            truth.write(&folder.join(format!("{id}.true.wav"))).map_err(|error| cannot(&error))?;
+            speech.write(&dir.join(format!("{id}.wav"))).map_err(|error| cannot(&error))?;
+            truth.write(&dir.join(format!("{id}.true.wav"))).map_err(|error| cannot(&error))?;
             texts += &format!("{id}|{}\n", held_out.corpus.text(clip).unwrap_or_default());
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    std::fs::write(folder.join("texts.csv"), texts).map_err(|error| cannot(&error))
+    std::fs::write(dir.join("texts.csv"), texts).map_err(|error| cannot(&error))
 }
 
 pub(crate) fn report(evaluation: &Evaluation, messages: &Messages) -> String {

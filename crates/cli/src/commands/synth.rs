@@ -7,7 +7,7 @@ use tandem_model::{Device, HostReference};
 use tandem_observe::spectrogram_png;
 use tandem_synth::{Solver, Speech, SynthesisError, SynthesisSettings, Synthesizer};
 use tandem_text::Language;
-use tandem_train::{Checkpoints, RunFolder, State, checkpoint};
+use tandem_train::{Checkpoints, RunDir, State, checkpoint};
 
 use crate::args::SynthArgs;
 use crate::commands::corpus;
@@ -16,16 +16,16 @@ use crate::messages::Messages;
 use crate::ui::output::{Output, print};
 
 pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> {
-    let wav = args.output.extension().is_none_or(|ending| ending.eq_ignore_ascii_case("wav"));
+    let wav = args.output.extension().is_none_or(|extension| extension.eq_ignore_ascii_case("wav"));
     if !wav || args.output.as_os_str() == "-" {
         return Err(Failure::usage(messages.with("synth-not-wav", &[("path", &args.output.display())])));
     }
     // Paths that cannot be written are found before the work.
     let mut output = Output::create_for(&args.output, messages)?;
-    let picture = args.picture.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let (synthesizer, state, folder) = open(&args.checkpoint, messages)?;
+    let image = args.image.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let (synthesizer, state, dir) = open(&args.checkpoint, messages)?;
     let ids = encode(&state, &args.text, args.language.as_ref(), messages)?;
-    let reference = find_speaker(&synthesizer, &folder, args.speaker.as_deref(), messages)?;
+    let reference = find_speaker(&synthesizer, &dir, args.speaker.as_deref(), messages)?;
     let settings = SynthesisSettings {
         steps: args.steps as usize,
         solver: Solver::Euler,
@@ -38,14 +38,14 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
     let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
     tandem_audio::write_wav(&speech.samples, speech.sample_rate, &mut output.writer()).map_err(failed)?;
     let path = output.finish().map_err(failed)?;
-    if let Some(mut picture) = picture {
-        std::io::Write::write_all(&mut picture.writer(), &draw(&speech)).map_err(failed)?;
-        picture.finish().map_err(failed)?;
+    if let Some(mut image) = image {
+        std::io::Write::write_all(&mut image.writer(), &draw(&speech)).map_err(failed)?;
+        image.finish().map_err(failed)?;
     }
     let seconds = speech.seconds();
     if args.json {
         let object = json!({"path": path, "seconds": seconds, "frames": speech.frames, "durations": speech.durations,
-            "step": state.step, "checkpoint": folder});
+            "step": state.step, "checkpoint": dir});
         return print(&format!("{object}\n"));
     }
     let line = messages
@@ -55,19 +55,19 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 
 /// The voice of a run or a checkpoint, and the checkpoint's folder.
 pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Synthesizer, State, PathBuf), Failure> {
-    let folder = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
-    let beside = folder.parent().map(|folder| Checkpoints::new(folder.to_owned()).steps()).unwrap_or_default();
+    let dir = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
+    let beside = dir.parent().map(|dir| Checkpoints::new(dir.to_owned()).steps()).unwrap_or_default();
     if let Some(&last) = beside.last()
-        && folder != path
-        && !folder.ends_with(format!("step-{last:08}"))
+        && dir != path
+        && !dir.ends_with(format!("step-{last:08}"))
     {
-        let best = folder.file_name().unwrap_or_default().to_string_lossy().replace("step-", "");
+        let best = dir.file_name().unwrap_or_default().to_string_lossy().replace("step-", "");
         let best = best.trim_start_matches('0');
         eprintln!("{}", messages.with("synth-best", &[("best", &best), ("last", &last)]));
     }
     let (synthesizer, state) =
-        checkpoint::open_voice(&folder, &Device::flex()).map_err(|error| Failure::of(USAGE, &error))?;
-    Ok((synthesizer, state, folder))
+        checkpoint::open_voice(&dir, &Device::flex()).map_err(|error| Failure::of(USAGE, &error))?;
+    Ok((synthesizer, state, dir))
 }
 
 pub(crate) fn failure(error: &SynthesisError, messages: &Messages) -> Failure {
@@ -92,9 +92,9 @@ pub(crate) fn encode(
 }
 
 /// The run that a checkpoint belongs to.
-pub(crate) fn run_of(checkpoint: &Path) -> RunFolder {
+pub(crate) fn run_of(checkpoint: &Path) -> RunDir {
     let full = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
-    RunFolder::new(full.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned())
+    RunDir::new(full.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned())
 }
 
 /// A file is listened to; anything else is the name of a speaker.
@@ -122,8 +122,9 @@ fn find_speaker(
 }
 
 fn looks_like_a_file(name: &str) -> bool {
-    let endings = [".wav", ".flac", ".mp3", ".ogg"];
-    name.contains(std::path::MAIN_SEPARATOR) || endings.iter().any(|ending| name.to_lowercase().ends_with(ending))
+    let extensions = [".wav", ".flac", ".mp3", ".ogg"];
+    name.contains(std::path::MAIN_SEPARATOR)
+        || extensions.iter().any(|extension| name.to_lowercase().ends_with(extension))
 }
 
 /// The spectrogram, with lines between the characters.

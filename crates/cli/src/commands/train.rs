@@ -10,19 +10,19 @@ use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_observe::write_chrome_trace;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
-    Data, DataError, Ending, Injection, LaneFault, Report, Requested, ResolvedSetting, RunFolder, Start, TrainConfig,
+    Data, DataError, Injection, LaneFault, Outcome, Report, Requested, ResolvedSetting, RunDir, Start, TrainConfig,
     TrainError, Trainer, corpus_settings, resolve,
 };
 
-use crate::args::{LaneArgs, TrainArgs, Trouble};
+use crate::args::{InjectedFault, LaneArgs, TrainArgs};
 use crate::commands::corpus;
-use crate::config;
+use crate::config_file;
 use crate::failure::{FAILED, Failure, USAGE};
 use crate::interrupt::{self, Interrupt};
-use crate::lanes;
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
-use crate::settings;
+use crate::open_lanes;
+use crate::run_facts;
 use crate::ui::output::{Output, print};
 use crate::ui::training::{Screen, final_report, ladder};
 
@@ -33,21 +33,21 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let requested: &Requested = &args.requested;
     let (json, from_scratch) = (requested.is_on("json"), requested.is_on("reset-training"));
     let lane_args = LaneArgs::of(requested);
-    let inventory = lanes::inventory(&lane_args);
-    let placement = lanes::place(&lane_args, &inventory, messages)?;
+    let inventory = open_lanes::inventory(&lane_args);
+    let placement = open_lanes::place(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
     let train_data = requested.path("train-data").unwrap_or(Path::new("")).to_owned();
-    let run = RunFolder::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
+    let run = RunDir::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
     // Nothing is written before everything that was given has been found good.
     let start = if from_scratch { None } else { find_start(&run, requested.word("resume"), messages)? };
     let state = start.as_ref().map(|start| &start.checkpoint.state);
     let saved = state.map(|state| &state.settings);
     let path = start.as_ref().map(|start| start.path.as_path());
-    let wrong = |error| settings::failure(error, path, messages);
-    let read = corpus_settings(requested, state).map_err(|error| settings::corpus_failure(error, path, messages))?;
+    let wrong = |error| run_facts::failure(error, path, messages);
+    let read = corpus_settings(requested, state).map_err(|error| run_facts::corpus_failure(error, path, messages))?;
     // What is not given is that of the run.
-    let of_run = state.and_then(|state| state.data.validation_folder.as_ref());
+    let of_run = state.and_then(|state| state.data.validation_dir.as_ref());
     let validation = requested.path("val-data").map(Path::to_owned).or(of_run.map(PathBuf::from));
     let data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
     if !json && !args.print_config {
@@ -63,11 +63,11 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     }
     let screen = Screen::new(json, messages);
     screen.configuring(&placement).map_err(|error| closed(&error))?;
-    let mut lanes = lanes::open(&inventory, placement, lane_args.allow_fallback, messages)?;
+    let mut lanes = open_lanes::open(&inventory, placement, lane_args.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
-    let facts = settings::facts(data.clips.len(), &lanes, requested, saved);
+    let facts = run_facts::facts(data.clips.len(), &lanes, requested, saved);
     let (config, resolved) = resolve(requested, saved, &facts).map_err(wrong)?;
-    settings::report_fallbacks(&resolved, &facts, &mut lanes, messages);
+    run_facts::report_fallbacks(&resolved, &facts, &mut lanes, messages);
     if config.pipeline.workers > facts.cores {
         // SPEC F8.
         let values: &[(&str, &dyn std::fmt::Display)] =
@@ -75,11 +75,11 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         eprintln!("{}", messages.with("train-many-workers", values));
     }
     if args.print_config {
-        return print(&config::print(requested, &resolved, messages));
+        return print(&config_file::print(requested, &resolved, messages));
     }
-    if let Some(folder) = requested.path("tensorboard-log-dir") {
+    if let Some(dir) = requested.path("tensorboard-log-dir") {
         let step = start.as_ref().map(|start| start.checkpoint.state.step);
-        let board = Board::open(folder, step, &resolved).map_err(|error| cannot_write(folder, &error, messages))?;
+        let board = Board::open(dir, step, &resolved).map_err(|error| cannot_write(dir, &error, messages))?;
         listeners.board = Some(board);
     }
     // Everything that was given is good: now a folder may be made, or moved out of the way.
@@ -89,10 +89,10 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     }
     run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
     let (mut injection, mut lane_fault) = (Injection::default(), None);
-    for trouble in &args.inject {
-        match trouble {
-            Trouble::Data(fault) => lane_fault = Some(*fault),
-            Trouble::Step(fault) => {
+    for injected in &args.inject {
+        match injected {
+            InjectedFault::Data(fault) => lane_fault = Some(*fault),
+            InjectedFault::Step(fault) => {
                 injection.nan_at = injection.nan_at.or(fault.nan_at);
                 injection.out_of_memory = injection.out_of_memory.or(fault.out_of_memory);
                 injection.leak = injection.leak.or(fault.leak);
@@ -100,28 +100,28 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         }
     }
     let replaced = replaced(&resolved, messages);
-    let (dashboard, folder) = (requested.is_on("tui"), run.path().to_owned());
+    let (dashboard, dir) = (requested.is_on("tui"), run.path().to_owned());
     let session =
         Session { data, config, resolved, run, start, lanes, injection, lane_fault, trace, listeners, dashboard };
     let report = session.train(screen, &interrupt, messages)?;
     if json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
-        print(&(final_report(&report, messages) + &replaced + &next_step(requested, &report, &folder, messages)))?;
+        print(&(final_report(&report, messages) + &replaced + &next_step(requested, &report, &dir, messages)))?;
     }
     Ok(())
 }
 
 /// What a user does after a run that is over.
 fn next_step(requested: &Requested, report: &Report, run: &Path, messages: &Messages) -> String {
-    if !matches!(report.ending, Ending::Finished | Ending::Stale) {
+    if !matches!(report.outcome, Outcome::Finished | Outcome::EarlyStopped) {
         return String::new();
     }
     let mut text = String::new();
     if report.steps == 0 {
         text += &format!("{}\n", messages.with("train-nothing-to-do", &[("step", &report.step)]));
     } else if let Some(most) =
-        requested.number("max-steps").filter(|most| report.ending == Ending::Finished && report.step < *most)
+        requested.number("max-steps").filter(|most| report.outcome == Outcome::Finished && report.step < *most)
     {
         text += &format!("{}\n", messages.with("train-epochs-done", &[("step", &report.step), ("most", &most)]));
     }
@@ -155,28 +155,28 @@ fn default_run(data: &Path) -> PathBuf {
 
 /// The clips to train and to validate on.
 pub(crate) fn open_data(
-    folder: &Path,
+    dir: &Path,
     validation: Option<&Path>,
     settings: CorpusSettings,
     interrupt: &Interrupt,
     messages: &Messages,
 ) -> Result<Data, Failure> {
-    let open = |folder: &Path, metadata| {
-        let opened = corpus::open_rows(folder, metadata, settings.clone(), &interrupt.flag, messages)?;
+    let open = |dir: &Path, metadata| {
+        let opened = corpus::open_rows(dir, metadata, settings.clone(), &interrupt.flag, messages)?;
         corpus::check(&opened, messages)?;
         Ok::<_, Failure>(opened)
     };
     let training = match validation {
-        None => Metadata::open_training(folder),
-        Some(_) => Metadata::open(folder),
+        None => Metadata::open_training(dir),
+        Some(_) => Metadata::open(dir),
     };
-    let train = open(folder, training)?;
-    let validation = match (validation, Metadata::open_validation(folder)) {
+    let train = open(dir, training)?;
+    let validation = match (validation, Metadata::open_validation(dir)) {
         (Some(other), _) => {
             let rows = Metadata::open_validation(other).unwrap_or_else(|| Metadata::open(other));
             Some(open(other, rows)?)
         }
-        (None, Some(rows)) => Some(open(folder, rows)?),
+        (None, Some(rows)) => Some(open(dir, rows)?),
         (None, None) => None,
     };
     let data = Data::new(train, validation).map_err(|error| data_failure(&error, messages))?;
@@ -201,8 +201,8 @@ fn cannot_write(path: &Path, error: &std::io::Error, messages: &Messages) -> Fai
     Failure::usage(messages.with("cannot-write", &[("path", &path.display()), ("reason", error)]))
 }
 
-/// The checkpoint to go on from, if the run has one.
-fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Result<Option<Start>, Failure> {
+/// The checkpoint to resume from, if the run has one.
+fn find_start(run: &RunDir, resume: Option<&str>, messages: &Messages) -> Result<Option<Start>, Failure> {
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps();
     let usage = |error: CheckpointError| {
@@ -247,7 +247,7 @@ pub(crate) struct Session {
     pub(crate) data: Data,
     pub(crate) config: TrainConfig,
     pub(crate) resolved: Vec<ResolvedSetting>,
-    pub(crate) run: RunFolder,
+    pub(crate) run: RunDir,
     pub(crate) start: Option<Start>,
     pub(crate) lanes: Lanes,
     pub(crate) injection: Injection,
@@ -276,7 +276,7 @@ impl Session {
     ) -> Result<Report, Failure> {
         let json = screen.json;
         let resumed = self.start.as_ref().map(|start| (start.checkpoint.state.step, start.checkpoint.state.next));
-        let folder = self.run.path().display().to_string();
+        let dir = self.run.path().display().to_string();
         let settings = self.config.clone();
         let identity = self.data.identity();
         let placement = self.lanes.placement.clone();
@@ -288,14 +288,14 @@ impl Session {
             .add_to_manifest(&self.resolved, facts)
             .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;
         let resumed = resumed.map(|(step, next)| (step, next.epoch, next.batch));
-        screen.start(&folder, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
+        screen.start(&dir, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
         let mut context = Context::default();
         context.stop = interrupt.stop.clone();
         if self.trace.is_some() {
             context.trace = Trace::with_limit(TRACE_SPANS);
         }
         if self.dashboard {
-            screen.open_dashboard(&folder, interrupt);
+            screen.open_dashboard(&dir, interrupt);
         }
         let mut broken = None;
         let mut listeners = self.listeners;
@@ -333,7 +333,7 @@ impl Session {
                 _ => Err(Failure::new(FAILED, format!("cannot write to standard output: {error}"))),
             };
         }
-        if report.ending == Ending::Stopped && !json {
+        if report.outcome == Outcome::Stopped && !json {
             print(&(messages.with("train-stopped", &[("step", &report.step)]) + "\n"))?;
         }
         Ok(report)

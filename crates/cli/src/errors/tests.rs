@@ -22,13 +22,13 @@ fn samples() -> Vec<Box<dyn Explain>> {
         limit: false,
     };
     vec![
-        Box::new(MetadataError::NotAFolder(path())),
+        Box::new(MetadataError::NotADir(path())),
         Box::new(MetadataError::NoMetadata(path())),
         Box::new(MetadataError::Io(path(), io())),
         Box::new(MetadataError::Empty(path())),
         Box::new(MetadataError::TooManySpeakers(path())),
         Box::new(MetadataError::SpeakerRow(path(), 7)),
-        Box::new(MetadataError::NoAudioFolder(path())),
+        Box::new(MetadataError::NoAudioDir(path())),
         Box::new(CorpusError::Metadata(MetadataError::Empty(path()))),
         Box::new(CorpusError::NothingUsable(vec![report(), report()])),
         Box::new(CorpusError::TooMany { faults: 3, rows: 9, first: vec![report()] }),

@@ -14,7 +14,7 @@ const CATALOGUE: &str = include_str!("../../messages/en.ftl");
 const LIBRARIES: [&str; 9] = ["flow", "audio", "text", "data", "device", "model", "observe", "synth", "train"];
 
 /// Types whose `Display` is an error, by a part of the name; errors insert a lane and a cursor.
-const ERRORS: [&str; 6] = ["Error", "Fault", "Exceeded", "Limit", "Lane", "Cursor"];
+const ERRORS: [&str; 7] = ["Error", "Fault", "Exceeded", "Limit", "Lane", "Cursor", "WrongResult"];
 
 /// What says an error, or why something could not be done: the texts are among the arguments.
 #[rustfmt::skip]
@@ -68,8 +68,8 @@ const NOT_FOR_USERS: [(&str, &str); 8] = [
     ("the plan has no batch for this epoch", "the program's plans have one"),
     ("phonemes need the program `espeak-ng`, which does not start: {}", "no command makes phonemes"),
     ("`espeak-ng` failed: {}", "no command makes phonemes"),
-    ("the index is damaged", "the clips are measured anew"),
-    ("the index was made with other settings", "the clips are measured anew"),
+    ("the index is damaged", "the clips are measured again"),
+    ("the index was made with other settings", "the clips are measured again"),
     ("no model size `{}`", "the flag lists the sizes instead"),
     ("a model of many speakers needs reference audio", "the program asks for --speaker before"),
 ];
@@ -136,7 +136,7 @@ fn unescaped(literal: &str) -> String {
     let (mut text, mut rest) = (String::new(), literal);
     while let Some((before, after)) = rest.split_once('\\') {
         let (meant, length) = match after.as_bytes() {
-            // The line goes on in the next one.
+            // The line continues in the next one.
             [b'\n', ..] => ("", after.len() - after.trim_start().len()),
             [b'n', ..] => ("\n", 1),
             _ => (&after[..1], 1),
@@ -181,9 +181,9 @@ fn root() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).to_owned()
 }
 
-fn sources(folder: &Path) -> Vec<Source> {
+fn sources(dir: &Path) -> Vec<Source> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of code").flatten() {
+    for entry in fs::read_dir(dir).expect("a folder of code").flatten() {
         let path = entry.path();
         match path.extension() {
             _ if path.file_stem().is_some_and(|name| name == "tests") => {}
@@ -222,7 +222,7 @@ fn section(name: &str) -> Vec<&'static str> {
     lines.filter_map(|line| line.strip_prefix("en ")).collect()
 }
 
-/// Messages of the catalogue with which the program fails, or that say what to do then.
+/// Messages of the catalog with which the program fails, or that say what to do then.
 fn failures() -> Vec<(&'static str, &'static str)> {
     let words = ["Failure::new(", "Failure::usage(", ".hint(", "-> Failure {"];
     let mut ids: BTreeSet<String> = ELSEWHERE.iter().map(|id| (*id).to_owned()).collect();

@@ -11,10 +11,10 @@ use tandem_data::CorpusSettings;
 use tandem_device::memory::{self, DeviceMemory, Limits, optimal_limits};
 use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement, WrongResult};
 
-use super::config::{TrainConfig, prefetch_buffer_size};
 use super::requested::Requested;
 use super::setting::{DefaultValue, OnResume, Setting};
 use super::table::SETTINGS;
+use super::train_config::{TrainConfig, prefetch_buffer_size};
 use super::value::{Plain, Value};
 use crate::optim::OptimizationLevel;
 

@@ -78,8 +78,8 @@ fn what_is_learned_is_that_of_the_resumed_run() {
     assert_eq!(again, run);
     assert_eq!(one(&resolved, "sample-rate"), ("16000".to_owned(), RESUMED.to_owned()));
     let corpus = resolve_corpus(&Requested::new(), Some(&run)).expect("nothing is given again");
-    assert_eq!((corpus.mel.sample_rate, corpus.audio_folder.as_str()), (16_000, "sound"));
-    // The same batch in other parts.
+    assert_eq!((corpus.mel.sample_rate, corpus.audio_dir.as_str()), (16_000, "sound"));
+    // The same batch in other micro-batches.
     let (parts, resolved) = resolve(&requested("grad-accum=4"), Some(&run), &cpu()).expect("the same batch");
     assert_eq!((parts.data.batch_size, parts.optimizer.grad_accum), (8, 4));
     assert_eq!(one(&resolved, "batch-size").0, "2");

@@ -12,8 +12,8 @@ use tandem_train::{
 use crate::commands::train;
 use crate::errors::Explain;
 use crate::failure::{Failure, USAGE};
-use crate::lanes;
 use crate::messages::Messages;
+use crate::open_lanes;
 
 /// Cores that this program may use.
 pub(crate) fn cores() -> usize {
@@ -69,7 +69,7 @@ pub(crate) fn report_fallbacks(resolved: &[ResolvedSetting], facts: &Facts, lane
             let requested = format!("{} {requested_mb}", one.name);
             Fallback { requested, value: format!("{has_mb} MB"), reason: text(&error, messages) }
         };
-        lanes::report_fallback(&fallback, messages);
+        open_lanes::report_fallback(&fallback, messages);
         lanes.placement.fallbacks.push(fallback);
     }
 }
