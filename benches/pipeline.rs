@@ -2,14 +2,14 @@
 //!
 //!     cargo bench -p tandem-cli --bench pipeline [-- ROUNDS]
 //!
-//! Prints one Markdown table. Simulated lanes are labelled; the overhead is that of empty stages on this machine.
+//! Prints one Markdown table. Simulated lanes are labeled; the overhead is that of empty stages on this machine.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use tandem_device::Cost;
 use tandem_flow::{Clock, Context, Cursor, Flow, Knob, Place, Stage, Stop, Trace};
-use tandem_observe::{Knobs, Outcome, Pressure, Simulation, recent_profile, simulate, verdict};
+use tandem_observe::{Knobs, Pressure, Simulation, SimulationReport, recent_profile, simulate, verdict};
 
 fn main() {
     let rounds: usize = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(3);
@@ -94,7 +94,7 @@ fn example() -> Simulation {
     }
 }
 
-fn run(simulation: &Simulation) -> Outcome {
+fn run(simulation: &Simulation) -> SimulationReport {
     simulate(simulation, Clock::real(), Stop::new(), |_| {}).outcome
 }
 
@@ -163,7 +163,7 @@ fn repeat<T>(rounds: usize, mut once: impl FnMut() -> T) -> Vec<T> {
     (0..rounds).map(|_| once()).collect()
 }
 
-fn each(runs: &[Outcome], value: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+fn each(runs: &[SimulationReport], value: impl Fn(&SimulationReport) -> f64) -> Vec<f64> {
     runs.iter().map(value).collect()
 }
 

@@ -28,7 +28,7 @@ fn main() {
     memory::keep_freed_blocks();
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["export", folder, size] => export(Path::new(folder), size.parse().expect("a size")),
+        ["export", dir, size] => export(Path::new(dir), size.parse().expect("a size")),
         ["run", size, steps] => run(size.parse().expect("a size"), steps.parse().expect("a number")),
         [] => run(Size::Smoke, 5),
         _ => panic!("export DIR SIZE, or run SIZE STEPS"),
@@ -83,9 +83,9 @@ fn config(size: Size) -> ModelConfig {
     ModelConfig::new(size, VOCABULARY, N_MELS, true)
 }
 
-fn export(folder: &Path, size: Size) {
-    std::fs::create_dir_all(folder).expect("a folder that can be made");
-    let put = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("writable");
+fn export(dir: &Path, size: Size) {
+    std::fs::create_dir_all(dir).expect("a folder that can be made");
+    let put = |name: &str, bytes: &[u8]| std::fs::write(dir.join(name), bytes).expect("writable");
     let device = Device::flex().autodiff();
     let voice = Voice::new(&config(size), 1, &device);
     put("model.safetensors", &weights::to_bytes(&weights::export(&voice)).expect("tensors"));
@@ -122,7 +122,7 @@ fn export(folder: &Path, size: Size) {
     put("losses.json", serde_json::Value::Object(named).to_string().as_bytes());
     let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), &voice), &voice).export(&voice);
     put("grads.safetensors", &weights::to_bytes(&grads).expect("tensors"));
-    println!("RESULT {}", json!({"exported": folder, "parameters": weights::export(&voice).len()}));
+    println!("RESULT {}", json!({"exported": dir, "parameters": weights::export(&voice).len()}));
 }
 
 fn run(size: Size, steps: usize) {

@@ -154,7 +154,7 @@ fn commands(page: &str, text: &str) -> Vec<Written> {
     let (mut found, mut exits) = (Vec::<Written>::new(), None);
     for (number, part) in text.split("```").enumerate() {
         if number % 2 == 0 {
-            // Code may go on in the next line, but not beyond a paragraph, a row or an item.
+            // Code may continue in the next line, but not beyond a paragraph, a row or an item.
             let rows = part.split("\n\n").flat_map(|text| text.split("\n|")).flat_map(|text| text.split("\n- "));
             let code = rows.flat_map(|text| text.split('`').skip(1).step_by(2));
             found.extend(code.filter_map(|code| Some(Written { place: place(code), ..mentioned(code)? })));

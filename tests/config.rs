@@ -276,17 +276,17 @@ fn completions_and_man_pages_are_made() {
         let script = stdout(&run(&format!("completions {shell}")));
         assert!(script.contains("tandem") && script.contains("batch-size"), "{shell}");
     }
-    let folder = work.path("man");
-    assert!(run(&format!("man {}", folder.display())).status.success());
-    let page = fs::read_to_string(folder.join("tandem-train.1")).expect("a page");
+    let dir = work.path("man");
+    assert!(run(&format!("man {}", dir.display())).status.success());
+    let page = fs::read_to_string(dir.join("tandem-train.1")).expect("a page");
     assert!(page.contains("batch") && page.contains(".SH"), "a man page");
 }
 
 /// What `tandem train` would refuse, `tandem config check` refuses too, and before a corpus is read.
 #[test]
 fn limits_without_isolation_are_refused_before_anything_is_read() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("config.yaml");
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("config.yaml");
     std::fs::write(&file, "devices:\n  model_gpu_memory: 4GB\n").expect("written");
     let check = run(&format!("config check {}", file.display()));
     let train = run(&format!("train --train-data /nowhere --config {}", file.display()));

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 /// A corpus in a folder of its own, gone with the value.
 pub(crate) struct Corpus {
-    folder: TempDir,
+    dir: TempDir,
     rows: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn tone(n: usize) -> Vec<f32> {
 impl Corpus {
     /// `clips` good clips, `c000` to `c…`.
     pub(crate) fn new(clips: usize) -> Corpus {
-        let mut corpus = Corpus { folder: tempfile::tempdir().expect("a folder"), rows: Vec::new() };
+        let mut corpus = Corpus { dir: tempfile::tempdir().expect("a folder"), rows: Vec::new() };
         fs::create_dir(corpus.wavs()).expect("writable");
         for n in 0..clips {
             let samples = tone(n);
@@ -68,7 +68,7 @@ impl Corpus {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.dir.path()
     }
 
     pub(crate) fn wavs(&self) -> PathBuf {

@@ -114,17 +114,17 @@ fn doctor_names_every_bad_clip_with_its_reason() {
 }
 
 #[test]
-fn doctor_writes_a_list_and_a_picture_and_says_so_with_its_exit_code() {
+fn doctor_writes_a_list_and_an_image_and_says_so_with_its_exit_code() {
     let (corpus, _) = broken_corpus();
-    let (list, picture) = (corpus.path().join("bad.txt"), corpus.path().join("lengths.svg"));
+    let (list, image) = (corpus.path().join("bad.txt"), corpus.path().join("lengths.svg"));
     let arguments =
-        format!("doctor {} --quarantine {} --plot {}", corpus.path().display(), list.display(), picture.display());
+        format!("doctor {} --quarantine {} --plot {}", corpus.path().display(), list.display(), image.display());
     let output = run(&arguments);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let listed = fs::read_to_string(&list).expect("written");
     assert!(listed.contains("garbage|not-audio|not a WAV, FLAC, OGG or MP3 file"), "{listed}");
     assert!(!listed.contains("silence"), "clips that are used are not quarantined");
-    assert!(fs::read_to_string(&picture).expect("written").matches("<rect").count() > 40);
+    assert!(fs::read_to_string(&image).expect("written").matches("<rect").count() > 40);
     assert!(stdout(&output).contains("truncated.wav: truncated, "), "{}", stdout(&output));
 
     let clean = Corpus::new(12);
@@ -294,7 +294,7 @@ fn a_second_start_measures_nothing_and_a_new_clip_only_itself() {
             fs::write(entry.path(), b"damaged").expect("writable");
         }
     }
-    assert_eq!(measured(&corpus), 21, "a damaged index is made anew");
+    assert_eq!(measured(&corpus), 21, "a damaged index is made again");
 }
 
 #[cfg(target_os = "linux")]
@@ -392,13 +392,13 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn over_long_clips_are_left_out_and_counted_never_cut() {
+fn over_long_clips_are_skipped_and_counted_never_cut() {
     let corpus = Corpus::new(20);
     let all = load(&corpus, "");
     let some = load(&corpus, "--max-mel-frames 100");
-    let left_out = some["left_out"].as_array().expect("a list");
-    assert!(!left_out.is_empty() && left_out.iter().all(|clip| clip["kind"] == "too-long"), "{some}");
-    assert_eq!(some["clips"].as_u64().expect("a number") as usize + left_out.len(), 20);
+    let skipped = some["left_out"].as_array().expect("a list");
+    assert!(!skipped.is_empty() && skipped.iter().all(|clip| clip["kind"] == "too-long"), "{some}");
+    assert_eq!(some["clips"].as_u64().expect("a number") as usize + skipped.len(), 20);
     assert!(some["audio_s"].as_f64() < all["audio_s"].as_f64());
 }
 

@@ -16,7 +16,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The lines `name = …` and `name.workspace = …` of tables with such a name; crates of our own are left out.
+/// The lines `name = …` and `name.workspace = …` of tables with such a name; crates of our own are skipped.
 fn entries(manifest: &str, is_table: impl Fn(&str) -> bool) -> Vec<(&str, &str)> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ fn named(for_tests: bool) -> Libraries {
     libraries
 }
 
-/// What a part of the page says, in rows: `name` version, crates, what for, licence.
+/// What a part of the page says, in rows: `name` version, crates, what for, license.
 fn explained(part: &str) -> Libraries {
     let mut libraries = Libraries::new();
     for row in part.lines().filter(|line| line.starts_with("| `")) {

@@ -199,7 +199,7 @@ fn mixed_precision_learns_nearly_the_same() {
     };
     assert_eq!(scale("mixed"), serde_json::json!([1024.0, 6.0]), "six good steps");
     assert_eq!(scale("resumed"), scale("mixed"));
-    // The run goes on as it was begun, unless that cannot be.
+    // The run resumes as it was begun, unless that cannot be.
     let output = work.train("resumed", &format!("{settings} --backend cpu").replace("--max-steps 6", "--max-steps 7"));
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("--mixed-precision: CPU"), "{}", stderr(&output));
@@ -226,8 +226,8 @@ fn mixed_precision_learns_nearly_the_same() {
 fn advice_says_which_rule_decided_and_what_it_would_bring() {
     let work = Workplace::new(14, 1);
     let advise = |more: &str| {
-        let folder = work.path("corpus");
-        let all = format!("advise --train-data {} --model-size smoke --steps 3 --json {more}", folder.display());
+        let dir = work.path("corpus");
+        let all = format!("advise --train-data {} --model-size smoke --steps 3 --json {more}", dir.display());
         let output = tandem().env("VK_ICD_FILENAMES", "/none").args(all.split_whitespace()).output().expect("starts");
         assert!(output.status.success(), "{}", stderr(&output));
         last_json(&output)
@@ -271,7 +271,7 @@ fn devices_are_listed_for_people_and_for_scripts() {
     assert_eq!(json["gpus"].as_array().map(Vec::len), Some(3));
     assert_eq!(json["gpus"][2]["device"]["backend"], "simulated");
     assert_eq!(json["gpus"][0]["device"]["memory"]["source"], "simulated");
-    assert!(json["gpus"][0]["readings"]["utilisation"]["unavailable"].is_string(), "said, not left out");
+    assert!(json["gpus"][0]["readings"]["utilisation"]["unavailable"].is_string(), "said, not skipped");
     let Some(gpus) = SoftwareGpus::find() else { return };
     let text =
         gpus.tandem(2, false).expect("two").args(["devices", "--bench", "--self-test"]).output().expect("starts");

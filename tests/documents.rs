@@ -10,8 +10,8 @@ fn root() -> PathBuf {
 }
 
 /// The names of all functions in the Rust files below a folder.
-fn functions(folder: &Path, names: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+fn functions(dir: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(dir).expect("a folder").flatten() {
         let path = entry.path();
         if path.is_dir() {
             functions(&path, names);
@@ -64,11 +64,11 @@ fn every_row_that_the_code_or_a_page_names_is_in_the_specification() {
     let in_table = rows.lines().filter_map(first).filter(|id| id.ends_with(|c: char| c.is_ascii_digit()));
     let in_table = in_table.flat_map(|ids| ids.split([',', '-', ' ']).map(str::to_owned).collect::<Vec<_>>());
     let mut named: BTreeSet<String> = in_table.filter(|id| !id.is_empty()).collect();
-    let mut folders = vec![root().join("crates"), root().join("tests"), root().join("benches")];
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path()) {
+    let mut dirs = vec![root().join("crates"), root().join("tests"), root().join("benches")];
+    while let Some(dir) = dirs.pop() {
+        for path in fs::read_dir(&dir).expect("a folder").flatten().map(|entry| entry.path()) {
             if path.is_dir() {
-                folders.push(path);
+                dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 named.extend(cited(&fs::read_to_string(&path).expect("UTF-8")));
             }
@@ -82,12 +82,12 @@ fn every_row_that_the_code_or_a_page_names_is_in_the_specification() {
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut pages = vec![root().join("README.md"), root().join("README.fa.md"), root().join("CONTRIBUTING.md")];
-    let mut folders = vec![root().join("docs"), root().join("benches")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+    let mut dirs = vec![root().join("docs"), root().join("benches")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).expect("a folder").flatten() {
             let path = entry.path();
             if path.is_dir() {
-                folders.push(path);
+                dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "md") {
                 pages.push(path);
             }
@@ -128,13 +128,13 @@ fn skeleton(page: &Path) -> (Vec<usize>, Vec<String>) {
 #[test]
 fn persian_pages_mirror_the_english_ones() {
     let mut pages = 0;
-    for folder in ["guide", "concepts"] {
-        for entry in fs::read_dir(root().join("docs").join(folder)).expect("a folder").flatten() {
+    for dir in ["guide", "concepts"] {
+        for entry in fs::read_dir(root().join("docs").join(dir)).expect("a folder").flatten() {
             let english = skeleton(&entry.path());
-            let persian = skeleton(&root().join("docs/fa").join(folder).join(entry.file_name()));
+            let persian = skeleton(&root().join("docs/fa").join(dir).join(entry.file_name()));
             let name = entry.file_name().to_string_lossy().into_owned();
-            assert_eq!(english.0, persian.0, "headings of {folder}/{name}");
-            assert_eq!(english.1, persian.1, "code of {folder}/{name}");
+            assert_eq!(english.0, persian.0, "headings of {dir}/{name}");
+            assert_eq!(english.1, persian.1, "code of {dir}/{name}");
             pages += 1;
         }
     }

@@ -169,7 +169,7 @@ fn a_failing_data_lane_is_named_and_leaves_a_checkpoint() {
         assert_eq!((&last["event"], &last["code"]), (&"error".into(), &1.into()), "for scripts: {last}");
         let steps = run(&format!("inspect --json {}", work.path(kind).display()));
         assert!(steps.status.success(), "{kind}: {}", stderr(&steps));
-        // What was trained before the fault is there, and the run goes on from it.
+        // What was trained before the fault is there, and the run resumes from it.
         let report = {
             let more = "--batch-size 2 --max-steps 12 --simulate-devices 2 --data-gpu 0 --model-gpu 1";
             work.trained(kind, more)

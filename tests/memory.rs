@@ -48,7 +48,7 @@ fn limits_hold_on_a_real_device_and_the_other_lane_is_named_apart() {
     }
 }
 
-/// Batches of later epochs may be larger than those of the first; a run goes on at any of them.
+/// Batches of later epochs may be larger than those of the first; a run resumes at any of them.
 #[test]
 fn a_limited_run_goes_on_in_every_epoch() {
     let work = Workplace::new(24, 1);

@@ -8,7 +8,7 @@ mod dependencies;
 mod devices;
 mod documents;
 mod lanes;
-mod licences;
+mod licenses;
 mod memory;
 mod profile;
 mod report;

@@ -57,8 +57,8 @@ fn a_run_names_what_limits_it_when_that_changes() {
 fn a_report_shows_what_is_there_and_says_what_is_not() {
     let work = Workplace::new(40, 1);
     work.trained("run", "--batch-size 2 --max-steps 40 --log-every 5");
-    let folder = work.path("run");
-    let report = |more: &str| run(&format!("report {} {more}", folder.display()));
+    let dir = work.path("run");
+    let report = |more: &str| run(&format!("report {} {more}", dir.display()));
     let text = report("");
     for words in ["TIMING BREAKDOWN", "GPU UTILIZATION", "state: finished", "steps: 40 / 40"] {
         assert!(stdout(&text).contains(words), "{words}: {}{}", stdout(&text), stderr(&text));
@@ -77,7 +77,7 @@ fn a_report_shows_what_is_there_and_says_what_is_not() {
 
     // A log that is cut off.
     for name in ["monitor.jsonl", "log.jsonl"] {
-        let path = folder.join(name);
+        let path = dir.join(name);
         let whole = fs::read(&path).expect("a log");
         fs::write(&path, &whole[..whole.len() - 20]).expect("written");
     }
@@ -87,9 +87,9 @@ fn a_report_shows_what_is_there_and_says_what_is_not() {
     assert!(stdout(&cut).contains("TIMING BREAKDOWN"));
 
     // A run of another version, and what is none.
-    let manifest = fs::read_to_string(folder.join("manifest.json")).expect("a manifest");
+    let manifest = fs::read_to_string(dir.join("manifest.json")).expect("a manifest");
     let format = format!("\"format\": {}", tandem_train::RUN_FORMAT);
-    fs::write(folder.join("manifest.json"), manifest.replace(&format, "\"format\": 77")).expect("written");
+    fs::write(dir.join("manifest.json"), manifest.replace(&format, "\"format\": 77")).expect("written");
     let other = report("");
     assert_eq!(other.status.code(), Some(2));
     assert!(stderr(&other).contains("was written by tandem") && stderr(&other).contains("hint"), "{}", stderr(&other));
@@ -143,7 +143,7 @@ fn a_running_run_can_be_looked_at() {
     let address =
         said.find_map(|line| Some(line.expect("UTF-8").split_once("http://")?.1.split_once("/metrics")?.0.to_owned()));
     let address = address.expect("it says where");
-    assert!(address.starts_with("127.0.0.1:"), "loopback unless told otherwise: {address}");
+    assert!(address.starts_with("127.0.0.1:"), "loopback unless something else is requested: {address}");
     let _unread = after_the_first(&mut running.0, "snapshot");
     let metrics = get(&address, "/metrics").expect("an answer");
     assert!(metrics.contains("tandem_step "), "{metrics}");
@@ -189,7 +189,7 @@ fn a_run_can_be_watched_in_tensorboard() {
 
 /// A start of a few steps has no snapshot of its own; how the run stands is known all the same.
 #[test]
-fn a_report_tells_where_the_run_is_and_not_where_the_last_snapshot_was() {
+fn a_report_says_where_the_run_is_and_not_where_the_last_snapshot_was() {
     let work = Workplace::new(16, 1);
     work.trained("run", "--batch-size 4 --max-steps 30 --log-every 5");
     work.trained("run", "--batch-size 4 --max-steps 32 --log-every 5");

@@ -70,9 +70,9 @@ fn the_language_follows_the_locale_unless_it_is_given() {
 }
 
 #[test]
-fn the_trace_has_a_lane_per_thread_and_a_colour_per_batch() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("out.json");
+fn the_trace_has_a_row_per_thread_and_a_color_per_batch() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("out.json");
     let output = run(&format!("{EXAMPLE} --trace {}", path.display()));
     assert!(output.status.success(), "{}", stderr(&output));
     let trace: serde_json::Value =
@@ -88,13 +88,13 @@ fn the_trace_has_a_lane_per_thread_and_a_colour_per_batch() {
 
     let slices: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
     assert_eq!(slices.len(), 4 * 200);
-    // Every batch has one color in all four rows, and its neighbour another.
-    let mut colours: BTreeMap<u64, &serde_json::Value> = BTreeMap::new();
+    // Every batch has one color in all four rows, and its neighbor another.
+    let mut colors: BTreeMap<u64, &serde_json::Value> = BTreeMap::new();
     for slice in &slices {
         let batch = slice["args"]["batch"].as_u64().expect("a number");
-        assert_eq!(*colours.entry(batch).or_insert(&slice["cname"]), &slice["cname"]);
+        assert_eq!(*colors.entry(batch).or_insert(&slice["cname"]), &slice["cname"]);
     }
-    assert!((1..200).all(|batch| colours[&batch] != colours[&(batch - 1)]));
+    assert!((1..200).all(|batch| colors[&batch] != colors[&(batch - 1)]));
     // Within a lane slices do not overlap: each lane is one thread.
     for lane in lanes.keys() {
         let whole = |slice: &serde_json::Value, key: &str| slice[key].as_u64().expect("whole microseconds");
@@ -135,16 +135,16 @@ fn bad_input_is_an_error_with_exit_code_2_and_leaves_nothing_behind() {
         assert!(stderr(&output).contains(words), "{arguments}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{arguments}");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let output = run(&format!("simulate --clock virtual --trace {}", folder.path().display()));
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = run(&format!("simulate --clock virtual --trace {}", dir.path().display()));
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing half-written");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0, "nothing half-written");
 }
 
 #[test]
 fn a_failing_lane_is_named_and_what_was_done_is_still_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("out.json");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("out.json");
     for (fault, words) in [
         ("preprocess:hang@17", "preprocess, epoch 0 batch 17: no batch arrived for 60.0 s"),
         ("load:panic@17", "load, epoch 0 batch 17: panicked: simulated panic"),
@@ -161,8 +161,8 @@ fn a_failing_lane_is_named_and_what_was_done_is_still_reported() {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_the_run_and_loses_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("out.json");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("out.json");
     let mut child = tandem()
         .args(["simulate", "--train", "20ms", "--steps", "100000", "--json", "--trace"])
         .arg(&path)

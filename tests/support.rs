@@ -10,7 +10,7 @@ use serde_json::Value;
 use tandem_data::DemoCorpus;
 use tempfile::TempDir;
 
-/// The program, in English and without colour, whatever the machine's locale.
+/// The program, in English and without color, whatever the machine's locale.
 pub(crate) fn tandem() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
     command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env_remove("LC_MESSAGES").env_remove("LANG");
@@ -66,18 +66,18 @@ pub(crate) fn last_json(output: &Output) -> serde_json::Value {
 
 /// A talking corpus and room for runs, gone with the value.
 pub(crate) struct Workplace {
-    folder: TempDir,
+    dir: TempDir,
 }
 
 impl Workplace {
     pub(crate) fn new(clips: usize, speakers: usize) -> Workplace {
-        let folder = TempDir::new().expect("a folder");
-        DemoCorpus { clips, speakers, seed: 3 }.write(&folder.path().join("corpus")).expect("written");
-        Workplace { folder }
+        let dir = TempDir::new().expect("a folder");
+        DemoCorpus { clips, speakers, seed: 3 }.write(&dir.path().join("corpus")).expect("written");
+        Workplace { dir }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.dir.path().join(name)
     }
 
     /// The arguments of a small training run in folder `name`.
@@ -112,9 +112,9 @@ impl Workplace {
     }
 
     pub(crate) fn weights(&self, name: &str, step: u64) -> Vec<u8> {
-        let folder = self.path(name).join(format!("checkpoints/step-{step:08}"));
+        let dir = self.path(name).join(format!("checkpoints/step-{step:08}"));
         ["model", "ema", "optimizer"]
-            .map(|name| fs::read(folder.join(format!("{name}.safetensors"))))
+            .map(|name| fs::read(dir.join(format!("{name}.safetensors"))))
             .into_iter()
             .flat_map(|bytes| bytes.expect("a checkpoint"))
             .collect()
@@ -134,7 +134,7 @@ pub(crate) fn difference(work: &Workplace, a: &str, b: &str) -> f64 {
 /// Manifests of software Vulkan drivers, as `VK_ICD_FILENAMES` wants them: lavapipe, lavapipe again under another name
 /// (which is another device), and SwiftShader when there is one.
 pub(crate) struct SoftwareGpus {
-    _folder: TempDir,
+    _dir: TempDir,
     lavapipe: [PathBuf; 2],
     swift_shader: Option<PathBuf>,
 }
@@ -142,7 +142,7 @@ pub(crate) struct SoftwareGpus {
 impl SoftwareGpus {
     /// Where they are installed. CI installs them and sets `TANDEM_NEEDS_VULKAN`, so that there nothing is skipped.
     pub(crate) fn find() -> Option<SoftwareGpus> {
-        let folder = TempDir::new().expect("a folder");
+        let dir = TempDir::new().expect("a folder");
         let installed =
             fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
         let is_lavapipe =
@@ -155,12 +155,12 @@ impl SoftwareGpus {
             eprintln!("skipped: no Vulkan device");
             return None;
         };
-        let copy = folder.path().join("second.json");
+        let copy = dir.path().join("second.json");
         fs::copy(&lavapipe, &copy).expect("copied");
         let swift_shader = std::env::var_os("TANDEM_SWIFTSHADER").map(PathBuf::from);
         let swift_shader = swift_shader.unwrap_or_else(|| "/usr/lib/chromium/vk_swiftshader_icd.json".into());
         let swift_shader = swift_shader.is_file().then_some(swift_shader);
-        Some(SoftwareGpus { _folder: folder, lavapipe: [lavapipe, copy], swift_shader })
+        Some(SoftwareGpus { _dir: dir, lavapipe: [lavapipe, copy], swift_shader })
     }
 
     /// The program with these devices: `count` times lavapipe, then SwiftShader if asked for.

@@ -1,4 +1,4 @@
-//! Promises about training: it learns, it loses nothing, it goes on exactly.
+//! Promises about training: it learns, it loses nothing, it resumes exactly.
 
 use std::fs;
 use std::io::{BufReader, Read};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tandem_flow::Random;
+use tandem_train::Checkpoints;
 use tempfile::TempDir;
 
 use crate::support::{
@@ -15,7 +16,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_killed_run_goes_on_bit_for_bit() {
+fn a_killed_run_resumes_bit_for_bit() {
     // SPEC A4. scripts/kills runs it with 50.
     let kills: u64 = std::env::var("TANDEM_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     let work = Workplace::new(22, 2);
@@ -144,7 +145,7 @@ fn an_interrupted_run_says_how_to_resume_and_resumes_exactly() {
 /// Under `nohup` a terminal that closes does not end a run.
 #[cfg(unix)]
 #[test]
-fn a_run_under_nohup_does_not_end_when_the_terminal_closes() {
+fn a_run_under_nohup_continues_when_the_terminal_closes() {
     let work = Workplace::new(16, 1);
     let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --log-every 1");
     assert_held(&work.train("whole", &settings));
@@ -182,7 +183,7 @@ fn a_loss_that_is_not_a_number_is_named_with_its_clips() {
     let error = stderr(&output).lines().find(|line| line.starts_with("error:")).expect("an error").to_owned();
     let named = error.matches("demo_").count();
     assert_eq!(named, 5, "all clips of the batch: {}", stderr(&output));
-    // Nothing is lost: the step changed nothing, and the same command goes on.
+    // Nothing is lost: the step changed nothing, and the same command resumes.
     let report = work.trained("stop", settings);
     assert_eq!(report["step"], 6);
     let output = work.train("skip", &format!("{settings} --inject nan@3 --nan skip"));
@@ -328,7 +329,7 @@ fn checkpoints_are_kept_and_pruned_and_the_manifest_says_why() {
     assert!(text.contains("--batch-size x --grad-accum: 5 here, 4 in the checkpoint"), "{text}");
     assert!(text.contains("--seed: 2 here, 1 in the checkpoint"), "{text}");
     assert!(text.contains("--reset-training"), "{text}");
-    // Starting anew keeps the old run.
+    // Starting from scratch keeps the old run.
     work.trained("run", "--batch-size 5 --max-steps 2 --reset-training");
     assert_eq!(last_step(&work.path("run")), Some(2));
     assert_eq!(last_step(&work.path("run.1")), Some(10));
@@ -366,6 +367,24 @@ fn a_damaged_checkpoint_is_named_and_passed_over_only_when_asked() {
     let output = work.train("run", "--max-steps 8");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("state.json"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_run_of_an_earlier_format_is_refused_and_can_be_started_from_scratch_beside_it() {
+    let work = Workplace::new(16, 1);
+    work.trained("run", "--batch-size 4 --max-steps 2");
+    let checkpoints = Checkpoints::new(work.path("run/checkpoints"));
+    let mut earlier = checkpoints.read(2).expect("a checkpoint");
+    earlier.state.format = 1;
+    checkpoints.write(&earlier).expect("written");
+    for (lang, words) in [("en", "has format 1, this version of Tandem reads format"), ("fa", "قالب")] {
+        let output = work.train("run", &format!("--max-steps 4 --lang {lang}"));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(words) && stderr(&output).contains("--reset-training"), "{}", stderr(&output));
+    }
+    let output = work.train("run", "--batch-size 4 --max-steps 1 --reset-training");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!((last_step(&work.path("run")), last_step(&work.path("run.1"))), (Some(1), Some(2)));
 }
 
 #[test]
@@ -457,8 +476,8 @@ fn bad_input_is_refused_with_its_name_and_what_to_do() {
 #[test]
 fn the_demo_learns_to_speak() {
     // SPEC A1, with the figures that the demo must reach: all of it in a minute or two of CPU.
-    let folder = TempDir::new().expect("a folder");
-    let demo = folder.path().join("demo");
+    let dir = TempDir::new().expect("a folder");
+    let demo = dir.path().join("demo");
     let output = run(&format!("demo --folder {} --steps 700 --json", demo.display()));
     assert!(output.status.success(), "{}", stderr(&output));
     let shown = last_json(&output);
@@ -475,7 +494,7 @@ fn the_demo_learns_to_speak() {
     for file in ["index.html", "speech.wav", "curves.svg", "alignment.png", "mel-spoken.png", "mel-true.png"] {
         assert!(fs::metadata(demo.join(file)).is_ok_and(|file| file.len() > 200), "{file}");
     }
-    // The rate falls to the end: what is heard is not what a step that begins anew has spoilt.
+    // The rate falls to the end: what is heard is not what a step that restarts has spoiled.
     let log = fs::read_to_string(demo.join("run/log.jsonl")).expect("a log");
     let rates: Vec<f64> =
         (log.lines()).filter_map(|line| serde_json::from_str::<Value>(line).expect("JSON")["rate"].as_f64()).collect();
@@ -485,7 +504,7 @@ fn the_demo_learns_to_speak() {
     assert!(again.status.success(), "{}", stderr(&again));
     assert_eq!(last_json(&again)["mel_l1"], found["mel_l1"]);
     // And it says something else, as somebody else, at another speed.
-    let wav = folder.path().join("x.wav");
+    let wav = dir.path().join("x.wav");
     let seconds = |more: &str| {
         let synth =
             format!("synth tomatosalad --checkpoint {} -o {} --json {more}", demo.join("run").display(), wav.display());
@@ -531,7 +550,7 @@ fn going_back_keeps_what_came_later_and_the_best_is_always_the_best() {
 }
 
 #[test]
-fn two_processes_do_not_train_in_one_folder_and_a_closed_output_saves() {
+fn two_processes_do_not_train_in_one_directory_and_a_closed_output_saves() {
     let work = Workplace::new(16, 1);
     let mut first = tandem()
         .args(work.arguments("run", "--batch-size 4 --max-steps 100000 --log-every 1"))

@@ -1,4 +1,4 @@
-//! Promises about what stands in a terminal: help, exit codes, colour, two languages.
+//! Promises about what stands in a terminal: help, exit codes, color, two languages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::support::{Workplace, interrupt, run, stderr, stdout, tandem};
 /// What a page of help lists as commands.
 fn listed(page: &str) -> Vec<String> {
     let after = page.split("Commands:\n").nth(1).unwrap_or_default();
-    // What is further to the right goes on from the line before.
+    // What is further to the right continues the line before.
     let begins = after.lines().take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     let names = begins.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
@@ -122,12 +122,12 @@ fn exit_codes_are_as_documented() {
     assert_eq!(documented, BTreeSet::from([0, 1, 2, 130]));
 }
 
-/// What is not a terminal gets text and nothing else; what is one has colour unless `NO_COLOR` is set.
+/// What is not a terminal gets text and nothing else; what is one has color unless `NO_COLOR` is set.
 #[test]
 fn control_characters_are_for_terminals_only() {
     let work = Workplace::new(8, 1);
-    let (corpus, folder) = (work.path("corpus"), work.path("run"));
-    let (corpus, folder) = (corpus.display(), folder.display());
+    let (corpus, dir) = (work.path("corpus"), work.path("run"));
+    let (corpus, dir) = (corpus.display(), dir.display());
     let plain = |output: &Output, what: &str| {
         for text in [stdout(output), stderr(output)] {
             let odd = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
@@ -135,7 +135,7 @@ fn control_characters_are_for_terminals_only() {
         }
     };
     let train = format!(
-        "train --train-data {corpus} --checkpoint-dir {folder} --model-size smoke --batch-size 2 --backend cpu --max-steps 3"
+        "train --train-data {corpus} --checkpoint-dir {dir} --model-size smoke --batch-size 2 --backend cpu --max-steps 3"
     );
     for line in [
         "--help".to_owned(),
@@ -146,16 +146,16 @@ fn control_characters_are_for_terminals_only() {
         "train --wrong".to_owned(),
         train.clone(),
         format!("{train} --tui"),
-        format!("report {folder}"),
-        format!("inspect {folder}"),
-        format!("evaluate {folder}"),
+        format!("report {dir}"),
+        format!("inspect {dir}"),
+        format!("evaluate {dir}"),
         format!("doctor {corpus}"),
         format!("prepare {corpus}"),
         format!("load {corpus} --epochs 1"),
         format!(
             "profile --train-data {corpus} --model-size smoke --batch-size 2 --num-steps 2 --warmup 1 --backend cpu"
         ),
-        format!("synth hello --checkpoint {folder} -o {folder}/hello.wav"),
+        format!("synth hello --checkpoint {dir} -o {dir}/hello.wav"),
     ] {
         for lang in ["en", "fa"] {
             // As a user's machine has it: nothing asks for plain text.
@@ -181,12 +181,12 @@ fn control_characters_are_for_terminals_only() {
             .output();
         script.ok().map(|output| stdout(&output))
     };
-    let Some(coloured) = in_terminal("") else {
+    let Some(colored) = in_terminal("") else {
         assert!(std::env::var_os("CI").is_none(), "`script` is missing, and this machine must have it");
         eprintln!("skipped: no program `script`, so no terminal to look at colours");
         return;
     };
-    assert!(coloured.contains("\u{1b}["), "{coloured}");
+    assert!(colored.contains("\u{1b}["), "{colored}");
     let without = in_terminal("1").expect("as before");
     assert!(!without.contains('\u{1b}'), "{without}");
 }
@@ -226,9 +226,9 @@ fn a_live_line_never_shares_its_line_with_a_message() {
 /// docs/reference is what the program makes.
 #[test]
 fn the_reference_is_made_from_the_program() {
-    let folder = TempDir::new().expect("a folder");
+    let dir = TempDir::new().expect("a folder");
     for (lang, pages) in [("en", "docs/reference"), ("fa", "docs/fa/reference")] {
-        let made = folder.path().join(lang);
+        let made = dir.path().join(lang);
         let output = run(&format!("man --markdown {} --lang {lang}", made.display()));
         assert!(output.status.success(), "{}", stderr(&output));
         let mut names: Vec<_> =

@@ -23,13 +23,13 @@ PROBE = r"""(() => {
       if (x < box.x - 1 || right > box.right + 1) problems.push(`${figure.id}: "${text.textContent}" is cut off`);
     }
   }
-  const rgb = colour => (colour.match(/[\d.]+/g) || []).map(Number);
-  const light = colour => rgb(colour).slice(0, 3).map(c => c / 255)
+  const rgb = color => (color.match(/[\d.]+/g) || []).map(Number);
+  const light = color => rgb(color).slice(0, 3).map(c => c / 255)
     .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
   const behind = e => { for (; e; e = e.parentElement) {
-    const colour = getComputedStyle(e).backgroundColor;
-    if (!(rgb(colour)[3] === 0)) return colour;
+    const color = getComputedStyle(e).backgroundColor;
+    if (!(rgb(color)[3] === 0)) return color;
   } return 'rgb(255, 255, 255)'; };
   for (const e of document.querySelectorAll('body *')) {
     if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || e.closest('style')) continue;

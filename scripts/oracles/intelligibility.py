@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How many words of held-out speech a recogniser understands: intelligibility.py DIR
+"""How many words of held-out speech a recognizer understands: intelligibility.py DIR
 
 DIR is what `tandem evaluate RUN --speak DIR` leaves: ID.wav (spoken by the voice), ID.true.wav (the true spectrogram
-through the same vocoder) and texts.csv. The recogniser is pocketsphinx with the English model of its wheel, restricted
+through the same vocoder) and texts.csv. The recognizer is pocketsphinx with the English model of its wheel, restricted
 to the words of the texts (a small vocabulary, as in a telephone menu), the same for both.
-Prints the share of words recognised in each and their ratio. Needs: pip install pocketsphinx soundfile soxr numpy
+Prints the share of words recognized in each and their ratio. Needs: pip install pocketsphinx soundfile soxr numpy
 """
 import os, re, sys, tempfile
 
@@ -18,7 +18,7 @@ rows = [line.rstrip("\n").split("|", 1) for line in open(os.path.join(folder, "t
 texts = {ident: re.findall(r"[a-z']+", text.lower()) for ident, text in rows}
 words = sorted({word for text in texts.values() for word in text})
 
-# The recogniser's own dictionary, and a grammar of any of these words in any order.
+# The recognizer's own dictionary, and a grammar of any of these words in any order.
 known = {}
 for line in open(os.path.join(get_model_path(), "en-us/cmudict-en-us.dict"), encoding="utf-8"):
     word, phones = line.rstrip().split(" ", 1)
@@ -26,7 +26,7 @@ for line in open(os.path.join(get_model_path(), "en-us/cmudict-en-us.dict"), enc
         known.setdefault(re.sub(r"\(\d\)$", "", word), []).append((word, phones))
 missing = [word for word in words if word not in known]
 if missing:
-    print("not in the recogniser's dictionary, left out: " + ", ".join(missing), file=sys.stderr)
+    print("not in the recognizer's dictionary, skipped: " + ", ".join(missing), file=sys.stderr)
 work = tempfile.mkdtemp()
 with open(os.path.join(work, "words.dict"), "w") as file:
     file.writelines(f"{word} {phones}\n" for entries in known.values() for word, phones in entries)
@@ -46,7 +46,7 @@ def heard(path):
     return [] if decoder.hyp() is None else decoder.hyp().hypstr.split()
 
 
-def recognised(said, found):
+def recognized(said, found):
     """Words of `said` that are in `found`, in this order (longest common subsequence)."""
     table = np.zeros((len(said) + 1, len(found) + 1), int)
     for i, a in enumerate(said):
@@ -61,9 +61,9 @@ for ident, text in texts.items():
     totals["words"] += len(text)
     for kind, ending in (("spoken", ".wav"), ("true", ".true.wav")):
         found = heard(os.path.join(folder, ident + ending))
-        totals[kind] += recognised(text, found)
+        totals[kind] += recognized(text, found)
         if os.environ.get("SHOW"):
             print(f"{ident} {kind:6} {' '.join(found)}   <- {' '.join(text)}")
 spoken, true = totals["spoken"] / totals["words"], totals["true"] / totals["words"]
-print(f"{totals['words']} words in {len(texts)} clips: {100 * spoken:.1f} % recognised in synthesis, "
+print(f"{totals['words']} words in {len(texts)} clips: {100 * spoken:.1f} % recognized in synthesis, "
       f"{100 * true:.1f} % in the true spectrograms, ratio {100 * spoken / true:.1f} %")

@@ -4,7 +4,7 @@
 tensorboard.py FOLDER            what tensorboard's own EventAccumulator reads (restarts purged)
 tensorboard.py --server FOLDER   what a running TensorBoard answers: the tags of its tabs, the points, sizes of blobs;
                                  once with its fast reader (the default) and once without
-tensorboard.py --train TANDEM FOLDER  trains on the corpus in FOLDER, kills it, goes on, and compares everything above
+tensorboard.py --train TANDEM FOLDER  trains on the corpus in FOLDER, kills it, resumes, and compares everything above
                                  with the run's own log and samples
 Needs python3 with tensorboard, not tensorflow.
 """
@@ -115,7 +115,7 @@ def serve(folder, fast):
 
 
 def train(tandem, folder):
-    """A run that is killed and goes on: what TensorBoard shows is what the run says."""
+    """A run that is killed and resumes: what TensorBoard shows is what the run says."""
     from pathlib import Path
 
     folder = Path(folder)

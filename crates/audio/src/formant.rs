@@ -1,4 +1,4 @@
-//! A small formant synthesiser: speech that is made, not recorded, so that it is known to the sample when each sound
+//! A small formant synthesizer: speech that is made, not recorded, so that it is known to the sample when each sound
 //! starts and ends. It sounds like a machine of 1980 and is meant for tests and the demo.
 //!
 //! Each letter is one sound. A source (pulses of the vocal folds, noise, or both) goes through resonators whose
@@ -6,7 +6,7 @@
 
 use std::f64::consts::{PI, TAU};
 
-/// A speaker of the synthesiser.
+/// A speaker of the synthesizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FormantVoice {
     /// Pulses per second, on average.
@@ -40,15 +40,15 @@ struct Sound {
     /// Loudness of the noise.
     noise: f64,
     /// Where the noise is, in Hz.
-    colour: f64,
+    color: f64,
     /// Typical length in milliseconds.
     length: f64,
     /// Share at its start that is closed (stops).
     closed: f64,
 }
 
-const fn sound(formants: [f64; 3], voice: f64, noise: f64, colour: f64, length: f64, closed: f64) -> Sound {
-    Sound { formants, voice, noise, colour, length, closed }
+const fn sound(formants: [f64; 3], voice: f64, noise: f64, color: f64, length: f64, closed: f64) -> Sound {
+    Sound { formants, voice, noise, color, length, closed }
 }
 
 const fn vowel(formants: [f64; 3], length: f64) -> Sound {
@@ -142,7 +142,7 @@ pub fn speak(
     let sounds: Vec<Sound> = timing.iter().map(|timed| sound_of(timed.symbol)).collect();
     let glide = (GLIDE * rate) as usize;
     let mut formants = [Resonator::default(); 3];
-    let mut colour = Resonator::default();
+    let mut color = Resonator::default();
     let mut samples = Vec::with_capacity(at);
     let (mut phase, mut tilt, drift) = (0.0f64, 0.0f64, random());
     let (mut loud_voice, mut loud_noise) = (0.0f64, 0.0f64);
@@ -171,7 +171,7 @@ pub fn speak(
                 let frequency = (target[k] * voice.formant_scale).min(0.45 * rate);
                 resonator.tune(frequency, 60.0 + 0.05 * frequency, rate);
             }
-            colour.tune((this.colour * voice.formant_scale.sqrt()).min(0.45 * rate), 0.25 * this.colour + 200.0, rate);
+            color.tune((this.color * voice.formant_scale.sqrt()).min(0.45 * rate), 0.25 * this.color + 200.0, rate);
         }
         let closed = inside < this.closed;
         // Loudness follows within a few milliseconds.
@@ -187,7 +187,7 @@ pub fn speak(
         tilt = pulse;
         let source = loud_voice * (6.0 * edge + voice.breath * 0.05 * white);
         let voiced = formants.iter_mut().fold(source, |x, resonator| resonator.step(x));
-        let hiss = colour.step(loud_noise * white);
+        let hiss = color.step(loud_noise * white);
         samples.push((voiced + 0.9 * hiss) as f32);
     }
     let peak = samples.iter().fold(1e-9f32, |peak, x| peak.max(x.abs()));

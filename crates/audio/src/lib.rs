@@ -8,9 +8,9 @@
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
 //! | `simd/` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
 //! | `vocoder/` | [`Vocoder`]: log-mel to waveform; [`GriffinLim`] (it sounds metallic) |
-//! | `stats.rs` | [`MelStats`]: normalization of each band |
+//! | `mel_stats.rs` | [`MelStats`]: normalization of each band |
 //! | `write.rs` | samples to a 16-bit WAV file |
-//! | `formant.rs` | [`formant`]: a small synthesiser whose sounds have known times, for tests and the demo |
+//! | `formant.rs` | [`formant`]: a small synthesizer whose sounds have known times, for tests and the demo |
 //!
 //! ```
 //! use tandem_audio::{LogMel, MelSettings};
@@ -26,17 +26,17 @@
 mod decode;
 pub mod formant;
 mod mel;
+mod mel_stats;
 mod resample;
 mod simd;
-mod stats;
 mod vocoder;
 mod wav;
 mod write;
 
 pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
+pub use mel_stats::MelStats;
 pub use resample::Resampler;
-pub use stats::MelStats;
 pub use vocoder::{GriffinLim, Vocoder};
 pub use wav::parse_wav;
 pub use write::write_wav;

@@ -130,7 +130,7 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// Triangular filters on Slaney's mel scale with Slaney's normalisation (librosa's default): for each, its first
+/// Triangular filters on Slaney's mel scale with Slaney's normalization (librosa's default): for each, its first
 /// bin and its weights. Of settings that [`MelSettings::check`] accepts; of others they mean nothing.
 pub fn mel_filters(settings: &MelSettings) -> Vec<(usize, Vec<f32>)> {
     // Linear below 1 kHz, logarithmic above.

@@ -1,10 +1,10 @@
 //! What was typed. Each command turns its arguments into what is valid.
 
 mod config;
-mod lanes;
+mod devices;
+mod from_table;
 mod profile;
 mod report;
-mod settings;
 mod train;
 
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use tandem_train::Kind;
 use crate::messages::Lang;
 
 pub(crate) use config::*;
-pub(crate) use lanes::*;
+pub(crate) use devices::*;
+pub(crate) use from_table::*;
 pub(crate) use profile::*;
 pub(crate) use report::*;
-pub(crate) use settings::*;
 pub(crate) use train::*;
 
 /// Train a voice and keep the GPU busy.
@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Profile(Box<ProfileArgs>),
     /// Show what a finished or running run did with its time, or compare two
     Report(ReportArgs),
-    /// Look at every clip of a corpus and name what is wrong, before a single step
+    /// Check every clip of a corpus and name what is wrong, before a single step
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once
     Prepare(PrepareArgs),
@@ -198,9 +198,9 @@ pub(crate) struct SimulateArgs {
 /// A folder of clips and how to read it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CorpusArgs {
-    /// Corpus in the LJSpeech layout: metadata.csv (id|text or id|text|normalised text) and wavs/ID.wav (or .flac, .mp3, .ogg)
+    /// Corpus in the LJSpeech layout: metadata.csv (id|text or id|text|normalized text) and wavs/ID.wav (or .flac, .mp3, .ogg)
     #[arg(value_name = "DIR")]
-    pub(crate) folder: PathBuf,
+    pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) read: SettingArgs<CORPUS>,
 }
@@ -208,7 +208,7 @@ pub(crate) struct CorpusArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit code: 0 every clip can be used (limits that you set do not count), 2 wrong arguments or no corpus, 130 interrupted,
-1 some are left out (or, with --strict, anything is odd).
+1 some are skipped (or, with --strict, anything is odd).
 
 Examples:
   tandem doctor my-voice
@@ -218,7 +218,7 @@ Examples:
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) corpus: CorpusArgs,
-    /// Write the clips that are left out, one `id|kind|reason` a line
+    /// Write the clips that are skipped, one `id|kind|reason` a line
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) quarantine: Option<PathBuf>,
     /// Draw durations and speaking rates (SVG)
@@ -236,7 +236,7 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
+#[command(after_help = "Ctrl-C keeps what is done; the same command resumes from there.
 Exit code: 0 done, 1 too many bad clips or a cache that cannot be written, 2 wrong arguments, no corpus or no usable clip, 130 interrupted.
 
 Examples:

@@ -1,4 +1,4 @@
-//! The errors of the libraries as texts of the catalogue: a key and its arguments, so that English and Persian are made from
+//! The errors of the libraries as texts of the catalog: a key and its arguments, so that English and Persian are made from
 //! the same values.
 //!
 //! The libraries know nothing of languages or flags; each of their errors that a user meets is a `match` here. What is not
@@ -7,15 +7,17 @@
 use std::path::Path;
 
 use tandem_data::{CorpusError, MetadataError};
+use tandem_device::{OpenError, SelfTestError, WrongResult};
 use tandem_synth::SynthesisError;
-use tandem_train::{CheckpointError, RecordError, TrainError, VoiceError};
+use tandem_train::checkpoint::FORMAT;
+use tandem_train::{CheckpointError, DataError, LaneError, Purpose, RecordError, RunError, TrainError, VoiceError};
 
 use crate::messages::Messages;
 
 /// A text before it is said in a language.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Text {
-    /// A message of the catalogue with its arguments.
+    /// A message of the catalog with its arguments.
     Message(&'static str, Vec<(&'static str, Text)>),
     /// A text and lines below it.
     List(Box<Text>, Vec<Text>),
@@ -24,7 +26,7 @@ pub(crate) enum Text {
 }
 
 impl Text {
-    /// In the language of the catalogue.
+    /// In the language of the catalog.
     pub(crate) fn render(&self, messages: &Messages) -> String {
         match self {
             Text::Verbatim(text) => messages.text(text.clone()),
@@ -59,7 +61,7 @@ fn at(path: &Path, error: &dyn std::fmt::Display) -> Text {
     Text::Message("error-at", vec![("path", path.into()), ("reason", shown(error))])
 }
 
-/// A library's error as a text of the catalogue.
+/// A library's error as a text of the catalog.
 pub(crate) trait Explain: std::fmt::Display {
     /// The key and the arguments.
     fn text(&self) -> Text;
@@ -69,7 +71,7 @@ impl Explain for MetadataError {
     fn text(&self) -> Text {
         let about = |key, path: &Path| Text::Message(key, vec![("path", path.into())]);
         match self {
-            MetadataError::NotAFolder(path) => about("error-not-a-folder", path),
+            MetadataError::NotADir(path) => about("error-not-a-folder", path),
             MetadataError::NoMetadata(path) => about("error-no-metadata", path),
             MetadataError::Io(path, error) => {
                 Text::Message("error-cannot-read", vec![("path", path.as_path().into()), ("reason", shown(error))])
@@ -82,7 +84,7 @@ impl Explain for MetadataError {
             MetadataError::SpeakerRow(path, line) => {
                 Text::Message("error-speaker-row", vec![("line", shown(line)), ("path", path.as_path().into())])
             }
-            MetadataError::NoAudioFolder(path) => about("error-no-audio-folder", path),
+            MetadataError::NoAudioDir(path) => about("error-no-audio-folder", path),
             other => shown(other),
         }
     }
@@ -117,7 +119,18 @@ impl Explain for CheckpointError {
             CheckpointError::Damaged(path, what) => {
                 Text::Message("error-damaged", vec![("path", path.as_path().into()), ("reason", shown(what))])
             }
-            CheckpointError::Version(path, what) => at(path, what),
+            CheckpointError::Format(path, Some(found)) => {
+                let formats = vec![("path", path.as_path().into()), ("found", shown(found)), ("reads", shown(FORMAT))];
+                Text::Message("error-checkpoint-format", formats)
+            }
+            CheckpointError::Format(path, None) => Text::Message(
+                "error-checkpoint-unknown",
+                vec![("path", path.as_path().into()), ("reads", shown(FORMAT))],
+            ),
+            CheckpointError::State(path, error) => Text::Message(
+                "error-checkpoint-version",
+                vec![("path", path.as_path().into()), ("reason", shown(error))],
+            ),
             CheckpointError::Mismatch(path, lines) => {
                 Text::List(Box::new(about("error-other-run", path)), lines.iter().map(shown).collect())
             }
@@ -186,9 +199,82 @@ impl Explain for RecordError {
     }
 }
 
+impl Explain for OpenError {
+    fn text(&self) -> Text {
+        match self {
+            OpenError::Refused(device, error) => {
+                Text::Message("error-open-refused", vec![("device", shown(device)), ("reason", shown(error))])
+            }
+            OpenError::NotBuiltIn(device) => Text::Message("error-open-not-built-in", vec![("device", shown(device))]),
+            OpenError::AlreadyConfigured => Text::Message("error-open-configured", Vec::new()),
+        }
+    }
+}
+
+impl Explain for WrongResult {
+    fn text(&self) -> Text {
+        let percent = ("percent", shown(format!("{:.1}", 100.0 * self.error)));
+        Text::Message("error-wrong-result", vec![("operation", shown(self.operation)), percent])
+    }
+}
+
+impl Explain for SelfTestError {
+    fn text(&self) -> Text {
+        match self {
+            SelfTestError::Start(error) => Text::Message("error-test-start", vec![("reason", shown(error))]),
+            SelfTestError::Wait(error) => Text::Message("error-test-wait", vec![("reason", shown(error))]),
+            // What the other process said, in the language of the program.
+            SelfTestError::Failed(words) => shown(words),
+            SelfTestError::Crashed(status) => Text::Message("error-test-crashed", vec![("status", shown(status))]),
+            SelfTestError::TimedOut(patience) => {
+                Text::Message("error-test-timed-out", vec![("seconds", shown(patience.as_secs()))])
+            }
+        }
+    }
+}
+
+impl Explain for LaneError {
+    fn text(&self) -> Text {
+        match self {
+            LaneError::NotAPowerOfTwo(n_fft) => Text::Message("error-power-of-two", vec![("n_fft", shown(n_fft))]),
+            LaneError::Device(error) => shown(error),
+        }
+    }
+}
+
+impl Explain for DataError {
+    fn text(&self) -> Text {
+        let plain = |key| Text::Message(key, Vec::new());
+        match self {
+            DataError::OneClip => plain("error-one-clip"),
+            DataError::AllForValidation => plain("error-all-for-validation"),
+            DataError::AllTooFast(Purpose::Training) => plain("error-too-fast-training"),
+            DataError::AllTooFast(Purpose::Validation) => plain("error-too-fast-validation"),
+            DataError::NoStatistics => plain("error-no-statistics"),
+            DataError::NoValidation => plain("error-no-validation"),
+            DataError::NoLongestBatch => plain("error-no-longest-batch"),
+            DataError::Features(error) => shown(error),
+            DataError::Lane(error) => error.text(),
+        }
+    }
+}
+
+impl Explain for RunError {
+    fn text(&self) -> Text {
+        match self {
+            RunError::Settings(error) => shown(error),
+            RunError::Lexicon(error) => shown(error),
+            RunError::Corpus(error) => error.text(),
+            RunError::Train(error) => error.text(),
+        }
+    }
+}
+
 impl Explain for TrainError {
     fn text(&self) -> Text {
         match self {
+            TrainError::Data(error) => error.text(),
+            TrainError::Open(error) => error.text(),
             TrainError::Checkpoint(error) => error.text(),
             TrainError::Io(path, error) => at(path, error),
             TrainError::Locked(path) => Text::Message("error-locked", vec![("path", path.as_path().into())]),
@@ -199,7 +285,7 @@ impl Explain for TrainError {
             TrainError::NotFinite(step, clips) => {
                 Text::Message("error-not-finite", vec![("step", shown(step)), ("clips", shown(clips.join(", ")))])
             }
-            // A stage's cause and what the data says are still English texts.
+            // A stage's cause is still an English text.
             other => shown(other),
         }
     }

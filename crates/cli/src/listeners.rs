@@ -1,4 +1,4 @@
-//! Who else is told about a run: TensorBoard, Prometheus.
+//! Who else a run reports to: TensorBoard, Prometheus.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ pub(crate) struct Board {
 
 impl Board {
     /// In this folder, for a run that begins, or is resumed after `step`, with these settings.
-    pub(crate) fn open(folder: &Path, step: Option<u64>, settings: &[ResolvedSetting]) -> io::Result<Board> {
+    pub(crate) fn open(dir: &Path, step: Option<u64>, settings: &[ResolvedSetting]) -> io::Result<Board> {
         let mut file = match step {
-            Some(step) => EventFile::resume(folder, step + 1)?,
-            None => EventFile::create(folder)?,
+            Some(step) => EventFile::resume(dir, step + 1)?,
+            None => EventFile::create(dir)?,
         };
         let row = |one: &ResolvedSetting| format!("| `{}` | {} | {} |\n", one.name, one.value, one.source);
         let rows: String = settings.iter().map(row).collect();

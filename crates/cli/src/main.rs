@@ -2,14 +2,14 @@
 
 mod args;
 mod commands;
-mod config;
+mod config_file;
 mod errors;
 mod failure;
 mod interrupt;
-mod lanes;
 mod listeners;
 mod messages;
-mod settings;
+mod open_lanes;
+mod run_facts;
 mod texts;
 mod ui;
 
@@ -56,12 +56,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was typed, after what `--config` says; none when all that was asked for was help.
+/// What was typed, after what `--config` says; none when all that was requested was help.
 fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Failure> {
-    let (all, file) = config::expand(typed.clone()).map_err(|error| commands::config::wrong(&error))?;
+    let (all, file) = config_file::expand(typed.clone()).map_err(|error| commands::config::wrong(&error))?;
     let command = match messages.lang() {
-        Lang::En => config::command(),
-        Lang::Fa => texts::localised(config::command()),
+        Lang::En => config_file::command(),
+        Lang::Fa => texts::localized(config_file::command()),
     };
     let parsed = command.try_get_matches_from(all).and_then(|matches| Args::from_arg_matches(&matches));
     let mut args = match parsed {
@@ -69,7 +69,7 @@ fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Fail
         Err(error) => {
             // Wrong without the file, too: then it was typed.
             let is_typed = |alone: clap::Error| alone.to_string() == error.to_string();
-            let typed_wrong = config::command().try_get_matches_from(&typed).is_err_and(is_typed);
+            let typed_wrong = config_file::command().try_get_matches_from(&typed).is_err_and(is_typed);
             return ui::usage::show(&error, file.as_ref().filter(|_| !typed_wrong), messages).map(|()| None);
         }
     };
@@ -77,7 +77,7 @@ fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Fail
         eprintln!("{}", messages.with("config-note", &[("note", note)]));
     }
     if let (Command::Train(train), Some(file)) = (&mut args.command, &file) {
-        config::note_sources(&mut train.requested, &typed, file);
+        config_file::note_sources(&mut train.requested, &typed, file);
     }
     Ok(Some(args))
 }

@@ -1,4 +1,4 @@
-//! What the user reads, in English and Persian, from one catalogue each (`messages/*.ftl`, Fluent).
+//! What the user reads, in English and Persian, from one catalog each (`messages/*.ftl`, Fluent).
 //!
 //! Numbers, flags, paths and commands stay Latin in both. Persian lines isolate them from the right-to-left text.
 
@@ -43,7 +43,7 @@ impl Lang {
     }
 }
 
-/// The catalogue of one language.
+/// The catalog of one language.
 pub(crate) struct Messages(FluentBundle<FluentResource>, Lang);
 
 impl Messages {

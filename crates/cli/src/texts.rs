@@ -43,11 +43,11 @@ struct Template {
     weight: usize,
 }
 
-static ERRORS: LazyLock<Vec<Template>> = LazyLock::new(|| catalogue(TEXTS));
+static ERRORS: LazyLock<Vec<Template>> = LazyLock::new(|| catalog(TEXTS));
 /// Apart from the errors: a folder that is called `Data` is not a heading.
-static PAGES: LazyLock<Vec<Template>> = LazyLock::new(|| catalogue(HELP));
+static PAGES: LazyLock<Vec<Template>> = LazyLock::new(|| catalog(HELP));
 
-fn catalogue(source: &'static str) -> Vec<Template> {
+fn catalog(source: &'static str) -> Vec<Template> {
     let template = |(english, persian): (&'static str, &'static str)| {
         let pieces: Vec<&str> = english.split("{}").collect();
         Template { weight: pieces.iter().map(|piece| piece.len()).sum(), pieces, persian }
@@ -85,18 +85,18 @@ fn gaps<'t>(pieces: &[&str], text: &'t str) -> Option<Vec<&'t str>> {
 }
 
 /// The Persian of a line, or none.
-fn line(catalogue: &[Template], text: &str) -> Option<String> {
+fn line(catalog: &[Template], text: &str) -> Option<String> {
     let isolated = |text: &str| format!("{}{text}{}", ISOLATE.0, ISOLATE.1);
-    let fitting = catalogue.iter().find_map(|template| Some((template, gaps(&template.pieces, text)?)));
+    let fitting = catalog.iter().find_map(|template| Some((template, gaps(&template.pieces, text)?)));
     let Some((template, found)) = fitting else {
         // `FILE: what is wrong`.
         let (place, rest) = text.split_once(": ")?;
-        return line(catalogue, rest).map(|rest| format!("{}: {rest}", isolated(place)));
+        return line(catalog, rest).map(|rest| format!("{}: {rest}", isolated(place)));
     };
     let mut persian = template.persian.to_owned();
     for (n, gap) in found.iter().enumerate().rev() {
         // One word is a name or a value.
-        let inserted = Some(gap).filter(|gap| gap.contains(' ')).and_then(|gap| line(catalogue, gap));
+        let inserted = Some(gap).filter(|gap| gap.contains(' ')).and_then(|gap| line(catalog, gap));
         let inserted = inserted.unwrap_or_else(|| (*gap).to_owned());
         persian = persian.replace(&format!("{{{}}}", n + 1), &isolated(&inserted));
     }
@@ -104,7 +104,7 @@ fn line(catalogue: &[Template], text: &str) -> Option<String> {
 }
 
 /// The Persian of each line; lines that nothing is known about stay.
-fn lines(catalogue: &[Template], text: &str) -> String {
+fn lines(catalog: &[Template], text: &str) -> String {
     let translated = text.split('\n').map(|whole| {
         let trimmed = whole.trim_start();
         let indent = &whole[..whole.len() - trimmed.len()];
@@ -115,7 +115,7 @@ fn lines(catalogue: &[Template], text: &str) -> String {
             _ => None,
         };
         let (kept, words) = trimmed.split_at(trimmed.len() - remark.unwrap_or(trimmed).len());
-        match line(catalogue, words) {
+        match line(catalog, words) {
             Some(persian) => format!("{indent}{kept}{persian}"),
             None => whole.to_owned(),
         }
@@ -134,7 +134,7 @@ pub(crate) fn help(text: &str) -> String {
 }
 
 /// A command line that explains itself in Persian.
-pub(crate) fn localised(command: Command) -> Command {
+pub(crate) fn localized(command: Command) -> Command {
     let text = |text: &clap::builder::StyledStr| help(&text.to_string());
     let mut command = command.mut_args(|mut arg| {
         if let Some(help) = arg.get_help().map(text) {
@@ -160,10 +160,10 @@ pub(crate) fn localised(command: Command) -> Command {
             command = set(command, persian);
         }
     }
-    command.mut_subcommands(localised)
+    command.mut_subcommands(localized)
 }
 
-/// A help page of a localised command line, with the parser's own words and the values there are.
+/// A help page of a localized command line, with the parser's own words and the values there are.
 pub(crate) fn help_page(page: &str) -> String {
     let mut page = help(page);
     for word in WORDS {

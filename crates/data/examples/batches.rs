@@ -6,14 +6,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use tandem_data::{
-    CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance, waste,
+    CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings, Tolerance, padding,
 };
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = tempfile::tempdir()?;
-    DemoCorpus { clips: 60, speakers: 2, seed: 1 }.write(folder.path())?;
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default())?;
+    let dir = tempfile::tempdir()?;
+    DemoCorpus { clips: 60, speakers: 2, seed: 1 }.write(dir.path())?;
+    let corpus = Corpus::open(dir.path(), CorpusSettings::default())?;
     corpus.check(Tolerance::default())?;
     let corpus = Arc::new(corpus);
     println!("{} clips, {:.0} s, speakers {:?}", corpus.len(), corpus.seconds(), corpus.speakers());
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for batch in loader.flow(&context, Cursor::START, 1, &workers, &depth, &budget) {
         let batch = batch?.value;
         let (rows, bands, frames, tokens) = (batch.rows, batch.n_mels, batch.frames, batch.tokens);
-        // Time is last: `batch.sound` is `rows * bands * frames` values, 0 beyond a row's true length.
+        // Time is last: `batch.audio` is `rows * bands * frames` values, 0 beyond a row's true length.
         let true_frames: usize = batch.mel_lengths.iter().sum();
         let padding = 100.0 * (1.0 - true_frames as f64 / (rows * frames) as f64);
         println!("{}: sound [{rows}, {bands}, {frames}], text [{rows}, {tokens}], {padding:.1} %", batch.cursor);
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         seen += batch.clips.len();
     }
     assert_eq!(seen, corpus.len(), "an epoch has every clip once");
-    let epoch = waste(&loader.plan(0), &corpus.sizes());
+    let epoch = padding(&loader.plan(0), &corpus.sizes());
     println!("padding of the epoch: {:.1} % in {} shapes", 100.0 * epoch.share(), epoch.distinct_shapes);
     println!("{:?}", loader.counters());
     println!("at most {} bytes of batches at once", budget.high_water_bytes());

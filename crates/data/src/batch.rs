@@ -29,10 +29,10 @@ pub struct Batch {
     pub ids: Vec<i32>,
     /// True numbers of tokens, one for each row.
     pub id_lengths: Vec<usize>,
-    /// What the sound is given as.
+    /// What the audio is given as.
     pub form: Form,
-    /// The sound: for each row `form.row_values(frames)`, padded with 0.
-    pub sound: Buffer,
+    /// The audio: for each row `form.row_values(frames)`, padded with 0.
+    pub audio: Buffer,
     /// Noise `x0` for flow matching, `[rows][frames][n_mels]`, when asked for; 0 beyond a row's true length.
     pub noise: Option<Buffer>,
     /// True numbers of frames, one for each row.
@@ -45,7 +45,7 @@ pub struct Batch {
     pub(crate) faults: Vec<(u32, FaultReport)>,
 }
 
-/// What the sound of a batch is.
+/// What the audio of a batch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Log-mel, `[bands][frames]`.
@@ -56,7 +56,7 @@ pub enum Layout {
     Signal,
 }
 
-/// How a row of sound lies in memory: `bands` lines (time last), where frame `n` begins at value `n * step` of each
+/// How a row of audio lies in memory: `bands` lines (time last), where frame `n` begins at value `n * step` of each
 /// line and needs `window` values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
@@ -102,8 +102,8 @@ impl Form {
 pub struct Reference {
     /// Frames of each row, padding included.
     pub frames: usize,
-    /// The sound, in the form of the batch, padded with 0.
-    pub sound: Buffer,
+    /// The audio, in the form of the batch, padded with 0.
+    pub audio: Buffer,
     /// True numbers of frames, one for each row.
     pub lengths: Vec<usize>,
 }

@@ -1,7 +1,7 @@
 //! Finished features, in memory or on disk.
 //!
 //! An entry is keyed by the identity of the clip's audio (name, size and date of a file), the audio settings and this format's version, and it is
-//! checked before it is used: what does not match or is damaged is made anew. Entries appear whole (a file is written
+//! checked before it is used: what does not match or is damaged is made again. Entries appear whole (a file is written
 //! under another name and renamed), so two runs may share a cache. The cache has a limit; when it is reached, entries of
 //! other settings go first; then what is inside stays and the rest is computed each time: an epoch visits every clip
 //! once, so throwing out the oldest would throw out exactly what comes next.
@@ -40,7 +40,7 @@ pub struct CacheStats {
     pub hits: u64,
     /// Entries that were not there.
     pub misses: u64,
-    /// Entries that were there, but damaged or of something else; they were made anew.
+    /// Entries that were there, but damaged or of something else; they were made again.
     pub rebuilt: u64,
     /// Entries written.
     pub stored: u64,
@@ -72,7 +72,7 @@ pub struct Cache {
     mode: CacheMode,
     /// Entries of all settings, each in a folder of its own.
     root: PathBuf,
-    folder: PathBuf,
+    dir: PathBuf,
     limit_bytes: u64,
     settings: String,
     memory: Mutex<HashMap<Key, Arc<[f32]>>>,
@@ -82,18 +82,18 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache of features made with these settings; on disk below `folder`.
-    pub(crate) fn new(mode: CacheMode, folder: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
+    /// A cache of features made with these settings; on disk below `dir`.
+    pub(crate) fn new(mode: CacheMode, dir: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
         let settings = format!("{} {KEY_VERSION}", serde_json::to_string(settings).expect("plain data"));
-        let root = folder.join("mel");
-        let folder = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
+        let root = dir.join("mel");
+        let dir = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
         let mut bytes = 0;
         if mode == CacheMode::Disk {
-            remove_leftovers(&folder);
-            bytes = size_of_folder(&root);
+            remove_leftovers(&dir);
+            bytes = size_of_dir(&root);
         }
         let (bytes, counters) = (Mutex::new(bytes), Counters::default());
-        Cache { mode, root, folder, limit_bytes, settings, memory: Mutex::default(), bytes, counters }
+        Cache { mode, root, dir, limit_bytes, settings, memory: Mutex::default(), bytes, counters }
     }
 
     /// Where features are kept.
@@ -104,7 +104,7 @@ impl Cache {
     /// The same place for samples instead of log-mel: other keys, another folder.
     pub(crate) fn of_signals(mut self) -> Cache {
         self.settings += " signal";
-        self.folder = self.root.join(format!("{:016x}", xxh3_64(self.settings.as_bytes())));
+        self.dir = self.root.join(format!("{:016x}", xxh3_64(self.settings.as_bytes())));
         self
     }
 
@@ -251,7 +251,7 @@ impl Cache {
             let replaced = std::fs::metadata(self.path(key)).map_or(0, |damaged| damaged.len());
             *used = used.saturating_sub(replaced);
             if *used + bytes > self.limit_bytes {
-                for other in entries(&self.root).map(|other| other.path()).filter(|path| *path != self.folder) {
+                for other in entries(&self.root).map(|other| other.path()).filter(|path| *path != self.dir) {
                     let size = size_of_settings(&other);
                     if std::fs::remove_dir_all(&other).is_ok() {
                         *used = used.saturating_sub(size);
@@ -266,7 +266,7 @@ impl Cache {
 
     fn path(&self, key: Key) -> PathBuf {
         let name = format!("{:032x}", key.0);
-        self.folder.join(&name[..2]).join(&name[2..])
+        self.dir.join(&name[..2]).join(&name[2..])
     }
 
     fn read(&self, key: Key, buffer: &mut Vec<u8>) -> io::Result<()> {
@@ -278,9 +278,9 @@ impl Cache {
 
     fn write(&self, key: Key, rows: usize, frames: usize, body: &[u8]) -> io::Result<()> {
         let path = self.path(key);
-        let folder = path.parent().expect("it has one");
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let dir = path.parent().expect("it has one");
+        std::fs::create_dir_all(dir)?;
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
         let mut header = [0u8; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..24].copy_from_slice(&key.0.to_le_bytes());
@@ -321,16 +321,16 @@ pub fn read_cache_entry(bytes: &[u8], key: Option<u128>) -> Option<(usize, usize
     (body.len() == length && frames > 0 && u64_at(32) == xxh3_64(body)).then_some((rows, frames, body))
 }
 
-fn entries(folder: &Path) -> impl Iterator<Item = std::fs::DirEntry> + use<> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten()
+fn entries(dir: &Path) -> impl Iterator<Item = std::fs::DirEntry> + use<> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten()
 }
 
-fn size_of_folder(root: &Path) -> u64 {
+fn size_of_dir(root: &Path) -> u64 {
     entries(root).map(|settings| size_of_settings(&settings.path())).sum()
 }
 
-fn size_of_settings(folder: &Path) -> u64 {
-    entries(folder)
+fn size_of_settings(dir: &Path) -> u64 {
+    entries(dir)
         .flat_map(|part| entries(&part.path()))
         .filter_map(|entry| entry.metadata().ok())
         .map(|metadata| metadata.len())
@@ -338,9 +338,9 @@ fn size_of_settings(folder: &Path) -> u64 {
 }
 
 /// Temporary files of runs that were killed. A young one may belong to a run that is at work.
-fn remove_leftovers(folder: &Path) {
+fn remove_leftovers(dir: &Path) {
     const OLD: std::time::Duration = std::time::Duration::from_secs(3600);
-    for entry in entries(folder).flat_map(|part| entries(&part.path())) {
+    for entry in entries(dir).flat_map(|part| entries(&part.path())) {
         let temporary = entry.file_name().as_encoded_bytes().starts_with(b".tmp");
         let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
         if temporary && age.is_some_and(|age| age > OLD) {
@@ -372,14 +372,14 @@ mod tests {
     #[test]
     fn what_is_stored_is_loaded_and_other_settings_or_files_are_not() {
         for mode in [CacheMode::Ram, CacheMode::Disk] {
-            let folder = tempfile::tempdir().expect("a folder");
+            let dir = tempfile::tempdir().expect("a folder");
             let settings = MelSettings::default();
-            let cache = Cache::new(mode, folder.path(), 1 << 20, &settings);
+            let cache = Cache::new(mode, dir.path(), 1 << 20, &settings);
             let key = cache.key(CLIP);
             assert_eq!(load(&cache, key), None);
             cache.store(key, 3, 4, &values(), 4);
             assert_eq!(load(&cache, key), Some(values()));
-            let other = Cache::new(mode, folder.path(), 1 << 20, &MelSettings { n_mels: 64, ..settings });
+            let other = Cache::new(mode, dir.path(), 1 << 20, &MelSettings { n_mels: 64, ..settings });
             assert_ne!(other.key(CLIP), key, "other settings");
             assert_ne!(cache.key(6), key, "another file");
             assert_eq!((cache.stats().hits, cache.stats().misses, cache.stats().stored), (1, 1, 1));
@@ -388,8 +388,8 @@ mod tests {
 
     #[test]
     fn a_damaged_entry_is_noticed_at_every_byte_and_rebuilt() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(CacheMode::Disk, folder.path(), 1 << 20, &MelSettings::default());
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(CacheMode::Disk, dir.path(), 1 << 20, &MelSettings::default());
         let key = cache.key(CLIP);
         cache.store(key, 3, 4, &values(), 4);
         let path = cache.path(key);
@@ -409,9 +409,9 @@ mod tests {
 
     #[test]
     fn entries_of_other_settings_make_room() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a folder");
         let with =
-            |n_mels| Cache::new(CacheMode::Disk, folder.path(), 150, &MelSettings { n_mels, ..MelSettings::default() });
+            |n_mels| Cache::new(CacheMode::Disk, dir.path(), 150, &MelSettings { n_mels, ..MelSettings::default() });
         let old = with(64);
         old.store(old.key(CLIP), 3, 4, &values(), 4);
         let new = with(80);
@@ -423,9 +423,9 @@ mod tests {
 
     #[test]
     fn a_full_cache_keeps_what_it_has() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a folder");
         for mode in [CacheMode::Ram, CacheMode::Disk] {
-            let cache = Cache::new(mode, folder.path(), 150, &MelSettings::default());
+            let cache = Cache::new(mode, dir.path(), 150, &MelSettings::default());
             let (first, second) = (cache.key(CLIP), Key(7));
             cache.store(first, 3, 4, &values(), 4);
             cache.store(second, 3, 4, &values(), 4);

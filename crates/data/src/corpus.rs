@@ -1,4 +1,4 @@
-//! Metadata and index together: everything about the clips but their sound.
+//! Metadata and index together: everything about the clips but their audio.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -11,7 +11,7 @@ use tandem_text::{Frontend, FrontendError, Language, Rules, Units, Vocabulary};
 
 use crate::cache::{Cache, CacheMode};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
-use crate::index::{Index, IndexEntry, Measured, hash_parts, work_folder};
+use crate::index::{Index, IndexEntry, Measured, hash_parts, work_dir};
 use crate::plan::{ClipSize, order};
 use crate::sources::{AudioBytes, LjSpeech, Metadata, MetadataError, Record, Source};
 
@@ -26,7 +26,7 @@ pub struct CorpusSettings {
     /// The features to be made of it.
     pub mel: MelSettings,
     /// The folder with the audio files.
-    pub audio_folder: String,
+    pub audio_dir: String,
     /// How texts become ids. Without a vocabulary, it gets one of all symbols that the usable clips have.
     pub frontend: Frontend,
     /// Clips with more frames are skipped.
@@ -41,7 +41,7 @@ impl Default for CorpusSettings {
     fn default() -> Self {
         CorpusSettings {
             mel: MelSettings::default(),
-            audio_folder: "wavs".to_owned(),
+            audio_dir: "wavs".to_owned(),
             frontend: Frontend::default(),
             max_frames: None,
             max_tokens: None,
@@ -124,7 +124,7 @@ impl From<MetadataError> for CorpusError {
 #[derive(Clone, Debug)]
 pub struct Corpus {
     source: Arc<dyn Source>,
-    work_folder: PathBuf,
+    work_dir: PathBuf,
     settings: CorpusSettings,
     index: Arc<Index>,
     /// Rows that can be used, in the order of the metadata.
@@ -144,8 +144,8 @@ impl Corpus {
     ///
     /// [`CorpusError`] if its metadata cannot be used, or not one clip. That some clips cannot is no error here: see
     /// [`Corpus::check`].
-    pub fn open(folder: &Path, settings: CorpusSettings) -> Result<Corpus, CorpusError> {
-        Corpus::open_with(folder, settings, |_, _| {}, &AtomicBool::new(false))
+    pub fn open(dir: &Path, settings: CorpusSettings) -> Result<Corpus, CorpusError> {
+        Corpus::open_with(dir, settings, |_, _| {}, &AtomicBool::new(false))
     }
 
     /// The same; `progress(done, all)` hears how far it is, and it ends early when `stop` is set. What was done by then is
@@ -155,13 +155,13 @@ impl Corpus {
     ///
     /// As [`Corpus::open`], and [`CorpusError::Stopped`].
     pub fn open_with(
-        folder: &Path,
+        dir: &Path,
         settings: CorpusSettings,
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Corpus, CorpusError> {
-        let metadata = Metadata::open(folder)?;
-        Corpus::with_metadata(folder, metadata, settings, progress, stop)
+        let metadata = Metadata::open(dir)?;
+        Corpus::with_metadata(dir, metadata, settings, progress, stop)
     }
 
     /// The same for a metadata file of one's own choice.
@@ -170,18 +170,18 @@ impl Corpus {
     ///
     /// As [`Corpus::open_with`].
     pub fn with_metadata(
-        folder: &Path,
+        dir: &Path,
         metadata: Metadata,
         settings: CorpusSettings,
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Corpus, CorpusError> {
-        let audio = folder.join(&settings.audio_folder);
+        let audio = dir.join(&settings.audio_dir);
         if !audio.is_dir() && !settings.allow_empty {
-            return Err(MetadataError::NoAudioFolder(audio).into());
+            return Err(MetadataError::NoAudioDir(audio).into());
         }
-        let source = LjSpeech::with_metadata(folder, &settings.audio_folder, metadata)?;
-        Corpus::from_source_with(Arc::new(source), settings, &work_folder(folder), progress, stop)
+        let source = LjSpeech::with_metadata(dir, &settings.audio_dir, metadata)?;
+        Corpus::from_source_with(Arc::new(source), settings, &work_dir(dir), progress, stop)
     }
 
     /// The clips of a source of one's own; its index and its cache are kept in `work_dir`.
@@ -245,7 +245,7 @@ impl Corpus {
         let frontend = Arc::new(settings.frontend.clone());
         let corpus = Corpus {
             source,
-            work_folder: work_dir.to_owned(),
+            work_dir: work_dir.to_owned(),
             settings,
             index: Arc::new(index),
             good,
@@ -329,13 +329,13 @@ impl Corpus {
         for &row in self.good.iter() {
             let entry = self.index.entries[row as usize];
             let count = &mut counts[usize::from(entry.language).min(2)];
-            *count = (count.0 + 1, count.1 + usize::from(entry.foreign));
+            *count = (count.0 + 1, count.1 + usize::from(entry.other_letters));
         }
         let given = self.frontend.language.clone();
         let named = counts.into_iter().enumerate().filter(|(_, (count, _))| *count > 0);
         named
-            .filter_map(|(n, (count, foreign))| {
-                Some((given.clone().or_else(|| language_of_number(n as u8))?, count, foreign))
+            .filter_map(|(n, (count, other_letters))| {
+                Some((given.clone().or_else(|| language_of_number(n as u8))?, count, other_letters))
             })
             .collect()
     }
@@ -357,8 +357,8 @@ impl Corpus {
     }
 
     /// The folder it was opened from; of a source that has none, where its index is.
-    pub fn folder(&self) -> &Path {
-        self.source.dir().unwrap_or(&self.work_folder)
+    pub fn dir(&self) -> &Path {
+        self.source.dir().unwrap_or(&self.work_dir)
     }
 
     /// Where its clips come from.
@@ -367,13 +367,13 @@ impl Corpus {
     }
 
     /// Where its index and cache are.
-    pub fn work_folder(&self) -> &Path {
-        &self.work_folder
+    pub fn work_dir(&self) -> &Path {
+        &self.work_dir
     }
 
     /// A cache for its features, of at most `limit_bytes`: in memory, or on disk beside its index.
     pub fn cache(&self, mode: CacheMode, limit_bytes: u64) -> Cache {
-        Cache::new(mode, &self.work_folder, limit_bytes, &self.settings.mel)
+        Cache::new(mode, &self.work_dir, limit_bytes, &self.settings.mel)
     }
 
     /// How it is read.
@@ -539,7 +539,7 @@ impl Reader<'_> {
                 channels: shape.channels,
                 speaker: record.speaker,
                 language: language_number(&language),
-                foreign: has_foreign_letters(&record.text, &language),
+                other_letters: has_foreign_letters(&record.text, &language),
                 ..IndexEntry::default()
             };
             Ok((entry, symbols.symbols))

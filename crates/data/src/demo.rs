@@ -87,9 +87,9 @@ impl DemoCorpus {
     /// # Errors
     ///
     /// If a folder or a file cannot be written.
-    pub fn write(&self, folder: &Path) -> io::Result<DemoMade> {
-        fs::create_dir_all(folder.join("wavs"))?;
-        fs::create_dir_all(folder.join("timings"))?;
+    pub fn write(&self, dir: &Path) -> io::Result<DemoMade> {
+        fs::create_dir_all(dir.join("wavs"))?;
+        fs::create_dir_all(dir.join("timings"))?;
         let (mut metadata, mut speakers, mut samples_made) = (String::new(), String::new(), 0);
         for clip in 0..self.clips {
             let mut random = Random::at(&[self.seed, clip as u64]);
@@ -106,7 +106,7 @@ impl DemoCorpus {
             samples.extend_from_slice(&spoken);
             samples.resize(before + spoken.len() + after, 0.0);
             let id = format!("demo_{clip:04}");
-            let mut wav = io::BufWriter::new(fs::File::create(folder.join("wavs").join(format!("{id}.wav")))?);
+            let mut wav = io::BufWriter::new(fs::File::create(dir.join("wavs").join(format!("{id}.wav")))?);
             write_wav(&samples, RATE, &mut wav)?;
             wav.flush()?;
             let mut lines = format!("{SILENCE},0,{before}\n");
@@ -114,16 +114,16 @@ impl DemoCorpus {
                 lines += &format!("{},{},{}\n", sound.symbol, before + sound.start, before + sound.end);
             }
             lines += &format!("{SILENCE},{},{}\n", before + spoken.len(), samples.len());
-            fs::write(folder.join("timings").join(format!("{id}.csv")), lines)?;
+            fs::write(dir.join("timings").join(format!("{id}.csv")), lines)?;
             metadata += &format!("{id}|{text}|{text}\n");
             speakers += &format!("{id}|{name}|{}\n", if persian { "fa" } else { "en" });
             samples_made += samples.len();
         }
         if self.speakers > 1 {
-            fs::write(folder.join("speakers.csv"), speakers)?;
+            fs::write(dir.join("speakers.csv"), speakers)?;
         }
         // Last: a folder with metadata is a corpus, one without is not yet.
-        fs::write(folder.join("metadata.csv"), metadata)?;
+        fs::write(dir.join("metadata.csv"), metadata)?;
         Ok(DemoMade { clips: self.clips, seconds: samples_made as f64 / f64::from(RATE) })
     }
 }

@@ -31,9 +31,9 @@ const ODD: f64 = 6.0;
 pub enum Severity {
     /// The clip is used, but look at it.
     Warning,
-    /// The clip is left out because of a limit that the user set.
+    /// The clip is skipped because of a limit that the user set.
     Limit,
-    /// The clip is left out.
+    /// The clip is skipped.
     Error,
 }
 
@@ -103,7 +103,7 @@ impl Examination {
         self.findings.extend(other.findings);
     }
 
-    /// How many clips are left out because something is wrong with them.
+    /// How many clips are skipped because something is wrong with them.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
     }

@@ -1,4 +1,4 @@
-//! Why a clip is left out, and how many may be.
+//! Why a clip is skipped, and how many may be.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -131,7 +131,7 @@ impl From<AudioError> for ClipFault {
     }
 }
 
-/// How many clips may be left out before it is an error: more than `share` of them, and more than `count`.
+/// How many clips may be skipped before it is an error: more than `share` of them, and more than `count`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
     /// The share of all clips.
@@ -153,7 +153,7 @@ impl Tolerance {
     }
 }
 
-/// A clip that is left out.
+/// A clip that is skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultReport {
     /// Its id, or the line where an id should be.
@@ -168,18 +168,18 @@ pub struct FaultReport {
     pub limit: bool,
 }
 
-/// The clips left out so far. Each is counted once, however often it comes up.
+/// The clips skipped so far. Each is counted once, however often it comes up.
 #[derive(Debug)]
 pub struct Ledger {
     tolerance: Tolerance,
     clips: u64,
-    /// Clips that were left out before loading began.
+    /// Clips that were skipped before loading began.
     before: u64,
     faults: Mutex<BTreeMap<u32, FaultReport>>,
 }
 
 impl Ledger {
-    /// For a corpus of so many clips, of which `before` were left out already.
+    /// For a corpus of so many clips, of which `before` were skipped already.
     pub(crate) fn new(tolerance: Tolerance, clips: u64, before: u64) -> Ledger {
         Ledger { tolerance, clips, before, faults: Mutex::default() }
     }

@@ -36,9 +36,9 @@ pub struct IndexEntry {
     pub id_hash: u64,
     /// A hash of its text and of its file's path, size and date.
     pub identity: u64,
-    /// Samples per channel at the file's own rate.
+    /// Samples per channel at the file's own sample rate.
     pub samples: u64,
-    /// The file's rate.
+    /// The file's sample rate.
     pub rate: u32,
     /// Tokens of its text.
     pub tokens: u32,
@@ -51,7 +51,7 @@ pub struct IndexEntry {
     /// The language of its text (see the corpus' list).
     pub language: u8,
     /// Whether its text has letters that the language does not have.
-    pub foreign: bool,
+    pub other_letters: bool,
 }
 
 impl IndexEntry {
@@ -70,7 +70,7 @@ impl IndexEntry {
         bytes[32..34].copy_from_slice(&self.speaker.to_le_bytes());
         bytes[34..36].copy_from_slice(&self.channels.to_le_bytes());
         bytes[37] = self.language;
-        bytes[38] = u8::from(self.foreign);
+        bytes[38] = u8::from(self.other_letters);
         bytes[40..48].copy_from_slice(&self.tokens_at.to_le_bytes());
         bytes
     }
@@ -88,7 +88,7 @@ impl IndexEntry {
             speaker: u16_at(32),
             channels: u16_at(34),
             language: bytes[37],
-            foreign: bytes[38] != 0,
+            other_letters: bytes[38] != 0,
             tokens_at: u64_at(40),
         }
     }
@@ -231,12 +231,12 @@ struct Part {
 
 impl Index {
     /// Reads the index of a corpus; without one, or with a damaged one, nothing is known.
-    pub(crate) fn open(folder: &Path, settings: u64) -> Index {
+    pub(crate) fn open(dir: &Path, settings: u64) -> Index {
         let read = || {
-            let bytes = std::fs::read(index_path(folder, settings)).ok()?;
+            let bytes = std::fs::read(index_path(dir, settings)).ok()?;
             let IndexFile { entries, symbols, tokens, tokens_hash } = Index::parse(&bytes, settings).ok()?;
             let file = IndexFile { tokens, tokens_hash, ..IndexFile::default() };
-            let tokens = Tokens::open(&tokens_path(folder, settings), &file).ok()?;
+            let tokens = Tokens::open(&tokens_path(dir, settings), &file).ok()?;
             Some(Index { entries, symbols, tokens, ..Index::default() })
         };
         read().unwrap_or_default()
@@ -360,16 +360,16 @@ impl Index {
     }
 
     /// Writes the index, whole or not at all; from then on tokens are read from the file.
-    pub(crate) fn save(&mut self, folder: &Path, settings: u64) -> io::Result<()> {
+    pub(crate) fn save(&mut self, dir: &Path, settings: u64) -> io::Result<()> {
         let Tokens::Memory(tokens) = &self.tokens else { return Ok(()) };
-        std::fs::create_dir_all(folder)?;
-        let (mut hash, mut file) = (Xxh3::new(), tempfile::NamedTempFile::new_in(folder)?);
+        std::fs::create_dir_all(dir)?;
+        let (mut hash, mut file) = (Xxh3::new(), tempfile::NamedTempFile::new_in(dir)?);
         for some in tokens.chunks(1 << 16) {
             let bytes: Vec<u8> = some.iter().flat_map(|token| token.to_le_bytes()).collect();
             hash.update(&bytes);
             file.write_all(&bytes)?;
         }
-        let path = tokens_path(folder, settings);
+        let path = tokens_path(dir, settings);
         file.persist(&path).map_err(|error| error.error)?;
         let symbols = serde_json::to_vec(&self.symbols).expect("plain data");
         let mut body = Vec::with_capacity(self.entries.len() * ENTRY_BYTES + symbols.len());
@@ -388,10 +388,10 @@ impl Index {
         let mut header = MAGIC.to_vec();
         numbers.iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
         header.extend_from_slice(&xxh3_64(&header).to_le_bytes());
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
         file.write_all(&header)?;
         file.write_all(&body)?;
-        file.persist(index_path(folder, settings)).map_err(|error| error.error)?;
+        file.persist(index_path(dir, settings)).map_err(|error| error.error)?;
         self.tokens = Tokens::File(File::open(path)?);
         Ok(())
     }
@@ -427,12 +427,12 @@ impl Index {
     }
 }
 
-fn index_path(folder: &Path, settings: u64) -> PathBuf {
-    folder.join(format!("index-{settings:016x}"))
+fn index_path(dir: &Path, settings: u64) -> PathBuf {
+    dir.join(format!("index-{settings:016x}"))
 }
 
-fn tokens_path(folder: &Path, settings: u64) -> PathBuf {
-    folder.join(format!("tokens-{settings:016x}"))
+fn tokens_path(dir: &Path, settings: u64) -> PathBuf {
+    dir.join(format!("tokens-{settings:016x}"))
 }
 
 /// A file's size and date as one number, and whether it is there at all.
@@ -453,7 +453,7 @@ pub(crate) fn hash_parts(parts: &[&[u8]]) -> u64 {
 }
 
 /// Where a corpus keeps its index and cache: beside the data if that can be written, else in the user's cache.
-pub(crate) fn work_folder(corpus: &Path) -> PathBuf {
+pub(crate) fn work_dir(corpus: &Path) -> PathBuf {
     let beside = corpus.join(".tandem");
     let writable = std::fs::create_dir_all(&beside).is_ok() && tempfile::tempfile_in(&beside).is_ok();
     if writable {
@@ -480,7 +480,7 @@ mod tests {
             speaker: 3,
             channels: 2,
             language: 1,
-            foreign: true,
+            other_letters: true,
             ..IndexEntry::default()
         };
         (entry, vec!["a".to_owned(), "b".to_owned(), format!("<{row}>")])
@@ -504,11 +504,11 @@ mod tests {
 
     #[test]
     fn an_index_survives_saving_and_damage_is_noticed_at_every_byte() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let folder = folder.path().join("sub");
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path().join("sub");
         let mut index = update(Index::default(), 19, usual);
-        index.save(&folder, 42).expect("writable");
-        let (index_path, tokens_path) = (index_path(&folder, 42), tokens_path(&folder, 42));
+        index.save(&dir, 42).expect("writable");
+        let (index_path, tokens_path) = (index_path(&dir, 42), tokens_path(&dir, 42));
         let bytes = std::fs::read(&index_path).expect("written");
         let parsed = Index::parse(&bytes, 42).expect("whole");
         assert_eq!((parsed.entries, parsed.symbols.len()), (index.entries.clone(), 21));
@@ -519,24 +519,24 @@ mod tests {
             assert!(Index::parse(&damaged, 42).is_err(), "byte {at}");
             assert!(Index::parse(&bytes[..at], 42).is_err(), "cut at {at}");
         }
-        let again = Index::open(&folder, 42);
+        let again = Index::open(&dir, 42);
         assert_eq!((again.entries.len(), symbols(&again, 7)), (19, vec!["a", "b", "<7>"]));
         let tokens = std::fs::read(&tokens_path).expect("written");
         for at in 0..tokens.len() {
             let mut damaged = tokens.clone();
             damaged[at] ^= 1;
             std::fs::write(&tokens_path, damaged).expect("writable");
-            assert!(Index::open(&folder, 42).entries.is_empty(), "byte {at}");
+            assert!(Index::open(&dir, 42).entries.is_empty(), "byte {at}");
             std::fs::write(&tokens_path, &tokens[..at]).expect("writable");
-            assert!(Index::open(&folder, 42).entries.is_empty(), "cut at {at}");
+            assert!(Index::open(&dir, 42).entries.is_empty(), "cut at {at}");
         }
     }
 
     #[test]
     fn only_what_changed_is_measured_again() {
-        let folder = tempfile::tempdir().expect("a folder");
-        update(Index::default(), 19, usual).save(folder.path(), 1).expect("writable");
-        let known = || Index::open(folder.path(), 1);
+        let dir = tempfile::tempdir().expect("a folder");
+        update(Index::default(), 19, usual).save(dir.path(), 1).expect("writable");
+        let known = || Index::open(dir.path(), 1);
         assert_eq!(update(known(), 19, usual).measured, 0);
         let changed = update(known(), 19, |row| if row == 4 { 0 } else { usual(row) });
         assert_eq!((changed.measured, changed.entries[4].samples, changed.entries[5].samples), (1, 5000, 6000));

@@ -4,7 +4,7 @@
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `sources/` | [`Source`]: where clips come from, a file for each format; [`LjSpeech`] |
-//! | `fault.rs` | [`ClipFault`]: why a clip is left out; [`Ledger`]: how many may be |
+//! | `fault.rs` | [`ClipFault`]: why a clip is skipped; [`Ledger`]: how many may be |
 //! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
 //! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
 //! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
@@ -59,5 +59,5 @@ pub use doctor::{Examination, Finding, Severity, examine};
 pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
-pub use plan::{ClipSize, PlanSettings, PlannedBatch, Waste, plan, waste};
+pub use plan::{ClipSize, Padding, PlanSettings, PlannedBatch, padding, plan};
 pub use sources::{AudioBytes, LjSpeech, Metadata, MetadataError, Record, Row, Source, parse_row};

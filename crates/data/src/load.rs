@@ -25,7 +25,7 @@ pub struct LoadSettings {
     pub tolerance: Tolerance,
     /// Adds to each clip a crop of so many frames of another clip of its speaker.
     pub reference_frames: Option<usize>,
-    /// Hands out the sound as samples instead of log-mel: features are computed later, on a device.
+    /// Hands out the audio as samples instead of log-mel: features are computed later, on a device.
     pub as_signal: bool,
     /// Hands out log-mel normalized with these statistics, as `[frames][bands]`: what a model's device takes.
     pub normalize: Option<Arc<MelStats>>,
@@ -235,8 +235,8 @@ impl Loader {
     /// Bytes that a batch takes on the host.
     pub fn batch_bytes(&self, batch: &PlannedBatch) -> usize {
         let values = |frames: usize| self.form.row_values(frames);
-        let sound = values(self.frames(batch)) + values(self.settings.reference_frames.unwrap_or(0));
-        4 * batch.rows * (sound + self.noise_values(batch) + batch.tokens)
+        let audio = values(self.frames(batch)) + values(self.settings.reference_frames.unwrap_or(0));
+        4 * batch.rows * (audio + self.noise_values(batch) + batch.tokens)
     }
 
     /// Frames of each row of a batch, padding included.
@@ -309,7 +309,7 @@ impl Loader {
             ids: vec![0; rows * tokens],
             id_lengths: vec![0; rows],
             form: self.form,
-            sound: self.shared.recycler.take(rows * row_values),
+            audio: self.shared.recycler.take(rows * row_values),
             noise: None,
             mel_lengths: vec![0; rows],
             seconds: 0.0,
@@ -318,7 +318,7 @@ impl Loader {
         };
         for &clip in planned.clips.iter().filter(|&&clip| !self.shared.ledger.contains(clip)) {
             let row = batch.clips.len();
-            let out = &mut batch.sound[row * row_values..(row + 1) * row_values];
+            let out = &mut batch.audio[row * row_values..(row + 1) * row_values];
             match self.load_clip(clip, out, self.form.columns(frames), workspace) {
                 Ok(ids) => {
                     for (to, id) in batch.ids[row * tokens..(row + 1) * tokens].iter_mut().zip(&ids) {
@@ -337,7 +337,7 @@ impl Loader {
             }
         }
         let filled = batch.clips.len();
-        batch.sound[filled * row_values..].fill(0.0);
+        batch.audio[filled * row_values..].fill(0.0);
         batch.noise = self.settings.noise.then(|| self.noise(&batch, self.noise_values(planned)));
         batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, frames, workspace));
         batch
@@ -362,38 +362,38 @@ impl Loader {
     fn references(&self, batch: &Batch, frames: usize, workspace: &mut Workspace) -> Reference {
         let form = self.form;
         let row_values = form.row_values(frames);
-        let mut sound = self.shared.recycler.take(batch.rows * row_values);
-        sound.fill(0.0);
-        let mut reference = Reference { frames, sound, lengths: vec![0; batch.rows] };
+        let mut audio = self.shared.recycler.take(batch.rows * row_values);
+        audio.fill(0.0);
+        let mut reference = Reference { frames, audio, lengths: vec![0; batch.rows] };
         let seed = self.settings.plan.seed;
         for (row, (&clip, &speaker)) in batch.clips.iter().zip(&batch.speakers).enumerate() {
             let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 1]);
             let mates: Vec<usize> =
                 (0..batch.clips.len()).filter(|&mate| mate != row && batch.speakers[mate] == speaker).collect();
-            let out = &mut reference.sound[row * row_values..(row + 1) * row_values];
+            let out = &mut reference.audio[row * row_values..(row + 1) * row_values];
             let others = self.by_speaker.get(&speaker).map_or(&[][..], Vec::as_slice);
             let from_batch = |row: usize| {
                 let size = form.row_values(batch.frames);
-                (&batch.sound[row * size..(row + 1) * size], form.columns(batch.frames), batch.mel_lengths[row])
+                (&batch.audio[row * size..(row + 1) * size], form.columns(batch.frames), batch.mel_lengths[row])
             };
             let mut loaded = None;
             if mates.is_empty() && others.len() > 1 {
                 let at = random.below(others.len() - 1);
                 let other = if others[at] == clip { others[others.len() - 1] } else { others[at] };
                 let length = self.shared.sizes[other as usize].frames as usize;
-                let mut sound = self.shared.recycler.take(form.row_values(length));
-                let read = self.load_clip(other, &mut sound, form.columns(length), workspace);
-                loaded = read.ok().map(|_| (sound, length));
+                let mut audio = self.shared.recycler.take(form.row_values(length));
+                let read = self.load_clip(other, &mut audio, form.columns(length), workspace);
+                loaded = read.ok().map(|_| (audio, length));
             }
-            let (sound, stride, length) = match &loaded {
-                Some((sound, length)) => (&sound[..], form.columns(*length), *length),
+            let (audio, stride, length) = match &loaded {
+                Some((audio, length)) => (&audio[..], form.columns(*length), *length),
                 None if mates.is_empty() => from_batch(row),
                 None => from_batch(mates[random.below(mates.len())]),
             };
             let kept = length.min(frames);
             let start = random.below(length - kept + 1);
             let (from, size) = (start * form.step, form.columns(kept));
-            for (to, line) in out.chunks_exact_mut(form.columns(frames)).zip(sound.chunks_exact(stride)) {
+            for (to, line) in out.chunks_exact_mut(form.columns(frames)).zip(audio.chunks_exact(stride)) {
                 to[..size].copy_from_slice(&line[from..from + size]);
             }
             reference.lengths[row] = kept;
@@ -401,7 +401,7 @@ impl Loader {
         reference
     }
 
-    /// The sound of a clip into its place in the batch, in the batch's form; returns the ids of its text.
+    /// The audio of a clip into its place in the batch, in the batch's form; returns the ids of its text.
     fn load_clip(
         &self,
         clip: u32,
@@ -565,7 +565,7 @@ impl Workspace {
         let at = match known {
             Some(at) => at,
             None => {
-                // Each takes a transform's memory; a corpus of many rates makes them anew now and then.
+                // Each takes a transform's memory; a corpus of many rates makes them again now and then.
                 self.resamplers.truncate(3);
                 self.resamplers.push(Resampler::new(from, to)?);
                 self.resamplers.len() - 1

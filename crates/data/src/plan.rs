@@ -8,7 +8,7 @@ use tandem_flow::{Cursor, Random};
 
 /// Batches whose clips are sorted together. More means less padding and less mixing.
 const POOL_BATCHES: usize = 32;
-/// Lengths are blurred by up to this share before sorting, so that neighbours differ from epoch to epoch.
+/// Lengths are blurred by up to this share before sorting, so that neighbors differ from epoch to epoch.
 const BLUR: f64 = 0.04;
 /// The most shapes that static batches come in.
 const SHAPES: usize = 8;
@@ -152,7 +152,7 @@ fn bucket_shapes(sizes: &[ClipSize], subset: &[u32]) -> Vec<(usize, usize)> {
 
 /// How much of the batches is padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Waste {
+pub struct Padding {
     /// Frames of clips.
     pub frames: u64,
     /// Frames of rows, padding included.
@@ -161,7 +161,7 @@ pub struct Waste {
     pub distinct_shapes: usize,
 }
 
-impl Waste {
+impl Padding {
     /// The share that is padding, 0 to 1.
     pub fn share(&self) -> f64 {
         if self.padded_frames == 0 { 0.0 } else { 1.0 - self.frames as f64 / self.padded_frames as f64 }
@@ -173,11 +173,11 @@ impl Waste {
 /// # Panics
 ///
 /// If a clip of the plan is not one of `sizes`.
-pub fn waste(batches: &[PlannedBatch], sizes: &[ClipSize]) -> Waste {
+pub fn padding(batches: &[PlannedBatch], sizes: &[ClipSize]) -> Padding {
     let mut shapes: Vec<_> = batches.iter().map(|batch| (batch.rows, batch.frames, batch.tokens)).collect();
     shapes.sort_unstable();
     shapes.dedup();
-    Waste {
+    Padding {
         frames: batches.iter().flat_map(|batch| &batch.clips).map(|&clip| u64::from(sizes[clip as usize].frames)).sum(),
         padded_frames: batches.iter().map(|batch| (batch.rows * batch.frames) as u64).sum(),
         distinct_shapes: shapes.len(),
@@ -214,7 +214,7 @@ mod tests {
         let all: Vec<u32> = (0..sizes.len() as u32).collect();
         let epochs: Vec<_> = (0..2).map(|epoch| plan(&settings(false), epoch, &sizes, &all)).collect();
         for batches in &epochs {
-            let share = waste(batches, &sizes).share();
+            let share = padding(batches, &sizes).share();
             assert!(share <= 0.05, "{share}");
         }
         // Mixing: of the pairs that share a batch in one epoch, how many share one again in the next. Chance alone
@@ -230,9 +230,9 @@ mod tests {
         };
         let (first, second) = (pairs(&epochs[0]), pairs(&epochs[1]));
         let again = first.intersection(&second).count() as f64 / first.len() as f64;
-        println!("padding {:.2} %, mates again {:.2} %", 100.0 * waste(&epochs[0], &sizes).share(), 100.0 * again);
+        println!("padding {:.2} %, mates again {:.2} %", 100.0 * padding(&epochs[0], &sizes).share(), 100.0 * again);
         assert!(again < 0.05, "{again}");
-        // And batches come in no order of length: neighbours are as different as strangers.
+        // And batches come in no order of length: neighbors are as different as strangers.
         let lengths: Vec<f64> = epochs[0].iter().map(|batch| batch.frames as f64).collect();
         let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
         let variance: f64 = lengths.iter().map(|x| (x - mean).powi(2)).sum();
@@ -246,7 +246,7 @@ mod tests {
         let all: Vec<u32> = (0..2000).collect();
         let shapes = |epoch| {
             let batches = plan(&settings(true), epoch, &sizes, &all);
-            assert!(waste(&batches, &sizes).distinct_shapes <= SHAPES);
+            assert!(padding(&batches, &sizes).distinct_shapes <= SHAPES);
             batches.iter().map(|batch| (batch.rows, batch.frames, batch.tokens)).collect::<HashSet<_>>()
         };
         assert_eq!(shapes(0), shapes(1));

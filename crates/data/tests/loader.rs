@@ -15,16 +15,16 @@ fn sound(n: usize) -> Vec<f32> {
     (0..length).map(|at| ((at * (n + 3)) as f32 * 0.01).sin() * 0.3).collect()
 }
 
-fn corpus(folder: &Path, clips: usize) -> Arc<Corpus> {
-    std::fs::create_dir_all(folder.join("wavs")).expect("writable");
+fn corpus(dir: &Path, clips: usize) -> Arc<Corpus> {
+    std::fs::create_dir_all(dir.join("wavs")).expect("writable");
     let mut rows = String::new();
     for n in 0..clips {
-        let mut file = std::fs::File::create(folder.join(format!("wavs/c{n}.wav"))).expect("writable");
+        let mut file = std::fs::File::create(dir.join(format!("wavs/c{n}.wav"))).expect("writable");
         write_wav(&sound(n), 22_050, &mut file).expect("writable");
         rows += &format!("c{n}|clip number {n} of the corpus\n");
     }
-    std::fs::write(folder.join("metadata.csv"), rows).expect("writable");
-    Arc::new(Corpus::open(folder, CorpusSettings::default()).expect("a corpus"))
+    std::fs::write(dir.join("metadata.csv"), rows).expect("writable");
+    Arc::new(Corpus::open(dir, CorpusSettings::default()).expect("a corpus"))
 }
 
 fn loader(corpus: &Arc<Corpus>, mode: CacheMode, static_shapes: bool) -> Arc<Loader> {
@@ -39,7 +39,7 @@ fn digest(batch: &Batch) -> u64 {
     let mut bytes = Vec::new();
     bytes.extend(batch.clips.iter().flat_map(|clip| clip.to_le_bytes()));
     bytes.extend(batch.ids.iter().flat_map(|id| id.to_le_bytes()));
-    bytes.extend(batch.sound.iter().flat_map(|value| value.to_le_bytes()));
+    bytes.extend(batch.audio.iter().flat_map(|value| value.to_le_bytes()));
     bytes.extend(batch.id_lengths.iter().chain(&batch.mel_lengths).flat_map(|length| length.to_le_bytes()));
     xxh3_64(&bytes)
 }
@@ -57,8 +57,8 @@ fn run(loader: &Arc<Loader>, start: Cursor, workers: usize, depth: usize, limit:
 
 #[test]
 fn same_batches_for_any_workers_depth_memory_and_cache_and_exact_resume() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let corpus = corpus(folder.path(), 23);
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 23);
     let reference = run(&loader(&corpus, CacheMode::Off, false), Cursor::START, 0, 0, usize::MAX);
     assert_eq!(reference.len(), 3 * 5);
     for (workers, depth, limit) in [(1, 1, usize::MAX), (2, 3, 1), (7, 50, 3_000_000)] {
@@ -74,15 +74,15 @@ fn same_batches_for_any_workers_depth_memory_and_cache_and_exact_resume() {
 
 #[test]
 fn lengths_are_true_and_padding_is_zero() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let corpus = corpus(folder.path(), 13);
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 13);
     for static_shapes in [false, true] {
         let loader = loader(&corpus, CacheMode::Off, static_shapes);
         let mut log_mel = LogMel::new(&corpus.settings().mel).expect("valid");
         // Three times, so that buffers are used again with other content.
         for planned in (0..3).flat_map(|epoch| loader.plan(epoch)) {
             let batch = loader.load(&planned);
-            assert_eq!(batch.sound.len(), batch.rows * batch.n_mels * batch.frames);
+            assert_eq!(batch.audio.len(), batch.rows * batch.n_mels * batch.frames);
             for row in 0..batch.rows {
                 let (frames, tokens) = (batch.mel_lengths[row], batch.id_lengths[row]);
                 let ids = &batch.ids[row * batch.tokens..(row + 1) * batch.tokens];
@@ -95,7 +95,7 @@ fn lengths_are_true_and_padding_is_zero() {
                 assert_eq!(expected.as_ref().map_or(0, Vec::len), frames * batch.n_mels);
                 for mel in 0..batch.n_mels {
                     let at = (row * batch.n_mels + mel) * batch.frames;
-                    let values = &batch.sound[at..at + batch.frames];
+                    let values = &batch.audio[at..at + batch.frames];
                     if let Some(expected) = &expected {
                         assert_eq!(values[..frames], expected[mel * frames..(mel + 1) * frames]);
                     }
@@ -108,8 +108,8 @@ fn lengths_are_true_and_padding_is_zero() {
 
 #[test]
 fn memory_is_bounded_by_the_budget_and_not_by_the_workers() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let corpus = corpus(folder.path(), 60);
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 60);
     let loader = loader(&corpus, CacheMode::Off, false);
     let largest = loader.plan(0).iter().map(|batch| loader.batch_bytes(batch)).max().expect("batches");
     for workers in [1, 2, 16, 64] {
@@ -142,8 +142,8 @@ fn the_split_is_nine_to_one_and_does_not_change() {
 /// SPEC M10: samples are kept as well as features, each under its own name; the second epoch decodes nothing.
 #[test]
 fn samples_are_cached_apart_from_features() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let corpus = corpus(folder.path(), 9);
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 9);
     let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: true };
     let make = |as_signal: bool| {
         let cache = corpus.cache(CacheMode::Disk, 1 << 30);
@@ -163,20 +163,20 @@ fn samples_are_cached_apart_from_features() {
     let batch = signals.load(&signals.plan(0)[0]);
     let (stride, padding) = (batch.form.columns(batch.frames), mel.padding_samples());
     for (row, &clip) in batch.clips.iter().enumerate() {
-        let kept = &batch.sound[row * stride + padding..][..2000];
+        let kept = &batch.audio[row * stride + padding..][..2000];
         let recorded = sound(clip as usize);
         let off = kept.iter().zip(&recorded).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp);
         let off = off.expect("samples");
         assert!(off < 1e-4, "clip {clip}: {off}");
-        assert_eq!(batch.sound[row * stride + padding - 7], batch.sound[row * stride + padding + 7], "a mirror");
+        assert_eq!(batch.audio[row * stride + padding - 7], batch.audio[row * stride + padding + 7], "a mirror");
     }
 }
 
 /// What is tried before a run is at least as large as anything that comes in it.
 #[test]
 fn the_largest_batch_bounds_those_of_every_epoch() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let corpus = corpus(folder.path(), 23);
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 23);
     for static_shapes in [false, true] {
         let loader = loader(&corpus, CacheMode::Off, static_shapes);
         let largest = loader.largest().expect("there are clips");
@@ -191,8 +191,8 @@ fn the_largest_batch_bounds_those_of_every_epoch() {
 
 #[test]
 fn workers_write_what_the_device_takes() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let corpus = corpus(folder.path(), 11);
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 11);
     let n_mels = corpus.settings().mel.n_mels;
     let stats = MelStats {
         mean: (0..n_mels).map(|n| n as f32 * 0.1 - 5.0).collect(),
@@ -211,9 +211,9 @@ fn workers_write_what_the_device_takes() {
             let noise = made.noise.as_ref().expect("asked for");
             for row in 0..raw.rows {
                 let mut wanted = vec![0.0; size];
-                let from = &raw.sound[row * n_mels * raw.frames..(row + 1) * n_mels * raw.frames];
+                let from = &raw.audio[row * n_mels * raw.frames..(row + 1) * n_mels * raw.frames];
                 stats.normalize(from, raw.frames, raw.mel_lengths[row], &mut wanted);
-                assert_eq!(&made.sound[row * size..(row + 1) * size], &wanted[..], "{mode:?}");
+                assert_eq!(&made.audio[row * size..(row + 1) * size], &wanted[..], "{mode:?}");
                 let own = raw.mel_lengths[row] * n_mels;
                 let mut wanted = vec![0.0; size];
                 Random::at(&[11, 0, u64::from(raw.clips[row]), 2]).fill_normal(&mut wanted[..own]);

@@ -1,4 +1,4 @@
-//! Which device has which job: a pure function of what was asked for and what there is. Nothing is opened.
+//! Which device has which job: a pure function of what was requested and what there is. Nothing is opened.
 //!
 //!     cargo run --release -p tandem-device --example place -- --data-gpu 0 --model-gpu 1
 //!

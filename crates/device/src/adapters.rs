@@ -5,6 +5,7 @@ use burn::tensor::wgpu::wgpu;
 use burn::tensor::wgpu::{WgpuSetup, wgpu::DeviceType};
 
 use crate::inventory::{Backend, DeviceInfo, Handle, Inventory, Kind};
+use crate::open::DriverError;
 use crate::reading::Reading;
 use crate::topology::PciAddress;
 
@@ -82,7 +83,7 @@ fn describe(adapter: &wgpu::Adapter) -> Option<DeviceInfo> {
 fn memory(adapter: &wgpu::Adapter) -> Reading<u64> {
     // SAFETY: the handle is only read from, and not kept.
     let Some(adapter) = (unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }) else {
-        return Reading::unavailable("this back end does not tell");
+        return Reading::unavailable("this back end does not report it");
     };
     // SAFETY: instance and physical device are alive as long as the adapter is.
     let properties = unsafe {
@@ -100,7 +101,7 @@ fn memory(_: &wgpu::Adapter) -> Reading<u64> {
 }
 
 /// Opens an adapter and registers it with Burn.
-pub(crate) fn open(adapter: &Adapter) -> Result<Device, String> {
+pub(crate) fn open(adapter: &Adapter) -> Result<Device, DriverError> {
     let Adapter { instance, adapter } = adapter;
     let unwanted = wgpu::Features::MAPPABLE_PRIMARY_BUFFERS | wgpu::Features::all_experimental_mask();
     let descriptor = wgpu::DeviceDescriptor {
@@ -110,7 +111,7 @@ pub(crate) fn open(adapter: &Adapter) -> Result<Device, String> {
         memory_hints: wgpu::MemoryHints::MemoryUsage,
         ..wgpu::DeviceDescriptor::default()
     };
-    let (device, queue) = wait(adapter.request_device(&descriptor)).map_err(|error| error.to_string())?;
+    let (device, queue) = wait(adapter.request_device(&descriptor))?;
     let setup = WgpuSetup {
         instance: instance.clone(),
         adapter: adapter.clone(),
@@ -118,7 +119,7 @@ pub(crate) fn open(adapter: &Adapter) -> Result<Device, String> {
         queue,
         backend: adapter.get_info().backend,
     };
-    Device::wgpu_options().setup(setup).init().map_err(|error| error.to_string())
+    Ok(Device::wgpu_options().setup(setup).init()?)
 }
 
 /// Outside of a browser wgpu's futures are ready at once, or after a callback of the driver.

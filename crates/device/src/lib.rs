@@ -10,7 +10,7 @@
 //! | `topology.rs` | what lies between two devices |
 //! | `probes/` | memory, load and heat, from NVML and sysfs |
 //! | `memory/` | limits, leaks, what would fit: pure functions |
-//! | `simulated.rs` | devices with a speed, a memory, a link and faults, on a real or a virtual clock; always labelled |
+//! | `simulated.rs` | devices with a speed, a memory, a link and faults, on a real or a virtual clock; always labeled |
 //! | `cores.rs` | cores that several simulated lanes share |
 //! | `cost.rs` | how long a piece of simulated work takes: mean, spread and a seed, the same on every run |
 //!
@@ -48,11 +48,11 @@ pub use cores::SharedCores;
 pub use cost::{Cost, CostError};
 pub use inventory::{Backend, DeviceInfo, Inventory, Kind, Simulation};
 #[cfg(feature = "open")]
-pub use open::{Lanes, OpenError};
+pub use open::{DriverError, Lanes, OpenError};
 pub use placement::{
     Fallback, FeaturesOn, LaneDevice, Mode, Placement, PlacementError, Request, Selector, Warning, resolve,
 };
 pub use reading::Reading;
 #[cfg(feature = "open")]
-pub use self_test::{half_test, self_test, self_test_apart};
+pub use self_test::{SelfTestError, WrongResult, half_test, self_test, self_test_apart};
 pub use simulated::{FaultKind, FaultPlan, FaultPlanError, SimulatedDevice, SimulatedFault, SimulatedLink};

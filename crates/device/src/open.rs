@@ -1,6 +1,7 @@
 //! From a placement to open devices. Only the lanes' devices are opened, each once in the life of the process.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,11 +18,16 @@ struct State {
     lanes: Option<(Option<usize>, Option<usize>)>,
 }
 
+/// What a driver says when it refuses.
+pub type DriverError = Box<dyn Error + Send + Sync>;
+
 /// Why a device cannot be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum OpenError {
-    /// The driver refused.
-    Refused(String, String),
+    /// The driver of this device refused.
+    Refused(String, DriverError),
+    /// This device belongs to a back end that is not built in.
+    NotBuiltIn(String),
     /// The process is laid out already, for other devices.
     AlreadyConfigured,
 }
@@ -29,7 +35,10 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Refused(device, why) => write!(f, "{device} cannot be opened: {why}"),
+            OpenError::Refused(device, error) => write!(f, "{device} cannot be opened: {error}"),
+            OpenError::NotBuiltIn(device) => {
+                write!(f, "{device} cannot be opened: its back end is not built into this program")
+            }
             OpenError::AlreadyConfigured => {
                 write!(f, "the lanes of this process are laid out already, for other devices")
             }
@@ -37,7 +46,14 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {}
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            OpenError::Refused(_, error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
 
 /// The devices of a run, open.
 #[derive(Clone, Debug)]
@@ -90,18 +106,20 @@ impl Inventory {
         if let Some(device) = state.devices.get(&index) {
             return Ok(device.clone());
         }
-        let opened = self.open_new(index).map_err(|why| OpenError::Refused(device.label(), why))?;
+        let opened = self.open_new(index, device)?;
         state.devices.insert(index, opened.clone());
         Ok(opened)
     }
 
-    fn open_new(&self, index: usize) -> Result<Device, String> {
+    fn open_new(&self, index: usize, device: &DeviceInfo) -> Result<Device, OpenError> {
         match self.handles.get(index) {
             #[cfg(feature = "wgpu")]
-            Some(crate::inventory::Handle::Adapter(adapter)) => crate::adapters::open(adapter),
+            Some(crate::inventory::Handle::Adapter(adapter)) => {
+                crate::adapters::open(adapter).map_err(|error| OpenError::Refused(device.label(), error))
+            }
             #[cfg(feature = "cuda")]
             Some(crate::inventory::Handle::Cuda(device)) => Ok(device.clone()),
-            _ => Err("this program cannot open it".to_owned()),
+            _ => Err(OpenError::NotBuiltIn(device.label())),
         }
     }
 

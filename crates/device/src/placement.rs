@@ -1,10 +1,11 @@
-//! Which device has which job. Decided once, by a pure function of what was asked for and what there is, before any
+//! Which device has which job. Decided once, by a pure function of what was requested and what there is, before any
 //! tensor exists.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
+use tandem_flow::Lane;
 
 use crate::inventory::{Backend, DeviceInfo, Kind};
 use crate::topology::PciAddress;
@@ -49,19 +50,29 @@ pub enum FeaturesOn {
     Data,
 }
 
-/// What was asked for.
+/// What was requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// `--data-gpu`.
+    /// The data lane's device.
     pub data: Option<Selector>,
-    /// `--model-gpu`.
+    /// The model lane's device.
     pub model: Option<Selector>,
-    /// `--backend`; none is `auto`.
+    /// The back end that devices are reached by; none: any.
     pub backend: Option<Backend>,
-    /// `--features-on`.
+    /// Where features are computed; none: as the mode has it.
     pub features: Option<FeaturesOn>,
-    /// `--allow-fallback`.
+    /// Whether something else may be used when this is not to be had.
     pub allow_fallback: bool,
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on =
+            |lane: Lane, selector: &Option<Selector>| selector.as_ref().map(|device| format!("{lane} on {device}"));
+        let backend = self.backend.map(|backend| format!("back end {backend}"));
+        let parts = [on(Lane::Data, &self.data), on(Lane::Model, &self.model), backend];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// How the lanes are laid out.
@@ -129,12 +140,15 @@ impl LaneDevice {
 /// A request that could not be met and was replaced, because the user allowed that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fallback {
-    /// What was asked for.
-    pub asked: String,
+    /// What was requested.
+    #[serde(rename = "asked")]
+    pub requested: String,
     /// What it became.
-    pub got: String,
+    #[serde(rename = "got")]
+    pub value: String,
     /// Why.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
 /// Something to think about before a long run.
@@ -160,7 +174,7 @@ pub struct Placement {
     pub model: LaneDevice,
     /// Where features are computed.
     pub features: FeaturesOn,
-    /// What was asked for and not given.
+    /// What was requested and not given.
     pub fallbacks: Vec<Fallback>,
     /// What to think about.
     pub warnings: Vec<Warning>,
@@ -184,38 +198,38 @@ impl Placement {
 /// Why a request cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementError {
-    /// Only one of two flags that belong together; names the other.
-    MissingFlag(&'static str),
+    /// One lane has a device and this one has none.
+    MissingLane(Lane),
     /// Two lanes need two GPUs.
     Insufficient(usize),
-    /// No device has this index; so many there are.
-    NoSuchIndex(&'static str, usize, usize),
-    /// No device has this name.
-    NoSuchName(&'static str, String),
+    /// No device has the index that this lane is to have; so many there are.
+    NoSuchIndex(Lane, usize, usize),
+    /// No device has the name that this lane is to have.
+    NoSuchName(Lane, String),
     /// Several have it: their indices.
-    Ambiguous(&'static str, String, Vec<usize>),
+    Ambiguous(Lane, String, Vec<usize>),
     /// Both lanes on one device.
     SameDevice(usize),
     /// This program does not have the back end.
     NotBuiltIn(Backend),
     /// The back end has no device here.
     NoDevice(Backend),
-    /// A lane's device is reached by another back end than the one asked for.
-    OtherBackend(&'static str, usize, Backend, Backend),
+    /// A lane's device is reached by another back end than the requested one.
+    OtherBackend(Lane, usize, Backend, Backend),
 }
 
 impl PlacementError {
     /// Whether something else could be used instead. A request that contradicts itself is an error in any case.
     pub fn can_fall_back(&self) -> bool {
-        !matches!(self, PlacementError::MissingFlag(_) | PlacementError::SameDevice(_))
+        !matches!(self, PlacementError::MissingLane(_) | PlacementError::SameDevice(_))
     }
 }
 
 impl fmt::Display for PlacementError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlacementError::MissingFlag(flag) => {
-                write!(f, "{flag} is missing: Multi-GPU mode needs both --data-gpu and --model-gpu")
+            PlacementError::MissingLane(lane) => {
+                write!(f, "the {lane} has no device: Multi-GPU mode needs one for each of the two lanes")
             }
             PlacementError::Insufficient(found) => {
                 let found = match found {
@@ -225,25 +239,27 @@ impl fmt::Display for PlacementError {
                 };
                 write!(f, "Insufficient GPUs for Multi-GPU Mode: two are needed, {found}")
             }
-            PlacementError::NoSuchIndex(flag, index, found) => {
+            PlacementError::NoSuchIndex(lane, index, found) => {
                 let last = found.saturating_sub(1);
-                write!(f, "{flag} {index}: there is no such device, valid are 0 to {last}")
+                write!(f, "the {lane} cannot be on device {index}: valid are 0 to {last}")
             }
-            PlacementError::NoSuchName(flag, name) => write!(f, "{flag} {name}: no device has this name"),
-            PlacementError::Ambiguous(flag, name, found) => {
+            PlacementError::NoSuchName(lane, name) => {
+                write!(f, "the {lane} cannot be on `{name}`: no device has this name")
+            }
+            PlacementError::Ambiguous(lane, name, found) => {
                 let found: Vec<String> = found.iter().map(usize::to_string).collect();
-                write!(f, "{flag} {name}: several devices have this name: {}; give an index", found.join(", "))
+                write!(f, "the {lane} cannot be on `{name}`, several devices have this name: {}", found.join(", "))
             }
             PlacementError::SameDevice(index) => {
-                write!(f, "--data-gpu and --model-gpu are both device {index}: two lanes need two devices")
+                write!(f, "both lanes are to be on device {index}: two lanes need two devices")
             }
             PlacementError::NotBuiltIn(backend) => {
                 let built: Vec<String> = Backend::built_in().iter().map(Backend::to_string).collect();
-                write!(f, "--backend {backend}: not built in, this program has {}", built.join(", "))
+                write!(f, "the back end {backend} is not built in, this program has {}", built.join(", "))
             }
-            PlacementError::NoDevice(backend) => write!(f, "--backend {backend}: there is no such device here"),
-            PlacementError::OtherBackend(flag, index, is, asked) => {
-                write!(f, "{flag} {index}: this is a {is} device, but --backend {asked} was asked for")
+            PlacementError::NoDevice(backend) => write!(f, "there is no {backend} device here"),
+            PlacementError::OtherBackend(lane, index, is, requested) => {
+                write!(f, "the {lane} cannot be on device {index}: it is a {is} device, and {requested} was requested")
             }
         }
     }
@@ -253,7 +269,7 @@ impl std::error::Error for PlacementError {}
 
 /// Decides the mode and the devices.
 ///
-/// | `--data-gpu` | `--model-gpu` | |
+/// | data lane | model lane | |
 /// |---|---|---|
 /// | - | - | Single-GPU Buffered: the host prepares; the best real GPU trains, without one the CPU |
 /// | given | given | Multi-GPU |
@@ -263,35 +279,22 @@ pub fn resolve(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Resu
     match decide(request, gpus, cpu) {
         Err(error) if request.allow_fallback && error.can_fall_back() => {
             let mut placement = next_best(request, gpus, cpu)?;
-            let got = format!("{} on {} ({})", placement.mode, placement.model.label(), placement.model.name);
-            placement.fallbacks.push(Fallback { asked: asked(request), got, why: error.to_string() });
+            let value = format!("{} on {} ({})", placement.mode, placement.model.label(), placement.model.name);
+            let (requested, reason) = (request.to_string(), error.to_string());
+            placement.fallbacks.push(Fallback { requested, value, reason });
             Ok(placement)
         }
         result => result,
     }
 }
 
-/// The GPU that was asked for to train, if there is one; else what there is without a wish.
+/// The GPU that was requested for the model lane, if there is one; else what there is without a request.
 fn next_best(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Placement, PlacementError> {
-    let trainer = request.model.as_ref().and_then(|model| find("--model-gpu", model, request.backend, gpus).ok());
+    let trainer = request.model.as_ref().and_then(|model| find(Lane::Model, model, request.backend, gpus).ok());
     match trainer {
         Some(model) => Ok(Placement::single(model, cpu, request.features.unwrap_or(FeaturesOn::Cpu))),
         None => decide(&Request { features: request.features, ..Request::default() }, gpus, cpu),
     }
-}
-
-fn asked(request: &Request) -> String {
-    let mut words = Vec::new();
-    if let Some(selector) = &request.data {
-        words.push(format!("--data-gpu {selector}"));
-    }
-    if let Some(selector) = &request.model {
-        words.push(format!("--model-gpu {selector}"));
-    }
-    if let Some(backend) = &request.backend {
-        words.push(format!("--backend {backend}"));
-    }
-    words.join(" ")
 }
 
 fn decide(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Placement, PlacementError> {
@@ -304,20 +307,20 @@ fn decide(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Pl
     }
     let (data, model) = match (&request.data, &request.model) {
         (None, None) => return single(request, gpus, cpu),
-        (Some(_), None) => return Err(PlacementError::MissingFlag("--model-gpu")),
-        (None, Some(_)) => return Err(PlacementError::MissingFlag("--data-gpu")),
+        (Some(_), None) => return Err(PlacementError::MissingLane(Lane::Model)),
+        (None, Some(_)) => return Err(PlacementError::MissingLane(Lane::Data)),
         (Some(data), Some(model)) => (data, model),
     };
     // The host as the data lane: one device, the one that was named.
     if matches!(data, Selector::Name(name) if name.eq_ignore_ascii_case("cpu")) {
-        let model = find("--model-gpu", model, request.backend, gpus)?;
+        let model = find(Lane::Model, model, request.backend, gpus)?;
         return Ok(Placement::single(model, cpu, request.features.unwrap_or(FeaturesOn::Cpu)));
     }
     if gpus.len() < 2 {
         return Err(PlacementError::Insufficient(gpus.len()));
     }
-    let data = find("--data-gpu", data, request.backend, gpus)?;
-    let model = find("--model-gpu", model, request.backend, gpus)?;
+    let data = find(Lane::Data, data, request.backend, gpus)?;
+    let model = find(Lane::Model, model, request.backend, gpus)?;
     // One card that two back ends reach is one device.
     if data.index == model.index || (data.pci.is_some() && data.pci == model.pci) {
         return Err(PlacementError::SameDevice(data.index.unwrap_or_default()));
@@ -351,7 +354,7 @@ fn single(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Pl
     };
     let model = match request.backend {
         Some(Backend::Cpu) => cpu.clone(),
-        // Asked for by name, a software device will do.
+        // Requested by name, a software device will do.
         Some(backend) => {
             best(&mut gpus.iter().filter(|gpu| gpu.backend == backend)).ok_or(PlacementError::NoDevice(backend))?
         }
@@ -361,29 +364,29 @@ fn single(request: &Request, gpus: &[DeviceInfo], cpu: &DeviceInfo) -> Result<Pl
 }
 
 fn find<'a>(
-    flag: &'static str,
+    lane: Lane,
     selector: &Selector,
     backend: Option<Backend>,
     gpus: &'a [DeviceInfo],
 ) -> Result<&'a DeviceInfo, PlacementError> {
     let found = match selector {
-        Selector::Index(index) => gpus.get(*index).ok_or(PlacementError::NoSuchIndex(flag, *index, gpus.len()))?,
+        Selector::Index(index) => gpus.get(*index).ok_or(PlacementError::NoSuchIndex(lane, *index, gpus.len()))?,
         Selector::Name(name) => {
             let has_name = |gpu: &&DeviceInfo| gpu.name.to_lowercase().contains(&name.to_lowercase());
             let found: Vec<&DeviceInfo> = gpus.iter().filter(has_name).collect();
             match found[..] {
-                [] => return Err(PlacementError::NoSuchName(flag, name.clone())),
+                [] => return Err(PlacementError::NoSuchName(lane, name.clone())),
                 [one] => one,
                 _ => {
                     let indices = found.iter().filter_map(|gpu| gpu.index).collect();
-                    return Err(PlacementError::Ambiguous(flag, name.clone(), indices));
+                    return Err(PlacementError::Ambiguous(lane, name.clone(), indices));
                 }
             }
         }
     };
     match backend {
         Some(backend) if backend != found.backend => {
-            Err(PlacementError::OtherBackend(flag, found.index.unwrap_or_default(), found.backend, backend))
+            Err(PlacementError::OtherBackend(lane, found.index.unwrap_or_default(), found.backend, backend))
         }
         _ => Ok(found),
     }
@@ -422,7 +425,7 @@ mod tests {
     /// SPEC M1: every combination of the two flags with 0 to 4 devices.
     #[test]
     fn the_mode_by_flags_and_devices() {
-        use PlacementError::{Insufficient, MissingFlag, NoSuchIndex};
+        use PlacementError::{Insufficient, MissingLane, NoSuchIndex};
         for count in 0..=4 {
             let gpus = gpus(count);
             let single = resolve(&ask(None, None), &gpus, &cpu()).expect("always possible");
@@ -430,8 +433,8 @@ mod tests {
             assert_eq!(single.model.physical, (count > 0).then_some(0), "{count} devices");
             assert_eq!(single.model.logical, if count > 0 { "/GPU:0" } else { "/CPU:0" });
             assert_eq!(single.data.logical, "/CPU:0");
-            assert_eq!(resolve(&ask(Some(0), None), &gpus, &cpu()), Err(MissingFlag("--model-gpu")));
-            assert_eq!(resolve(&ask(None, Some(0)), &gpus, &cpu()), Err(MissingFlag("--data-gpu")));
+            assert_eq!(resolve(&ask(Some(0), None), &gpus, &cpu()), Err(MissingLane(Lane::Model)));
+            assert_eq!(resolve(&ask(None, Some(0)), &gpus, &cpu()), Err(MissingLane(Lane::Data)));
             let multi = resolve(&ask(Some(0), Some(1)), &gpus, &cpu());
             match count {
                 0 | 1 => assert_eq!(multi, Err(Insufficient(count))),
@@ -444,8 +447,8 @@ mod tests {
             let high = resolve(&ask(Some(2), Some(3)), &gpus, &cpu());
             match count {
                 0 | 1 => assert_eq!(high, Err(Insufficient(count))),
-                2 => assert_eq!(high, Err(NoSuchIndex("--data-gpu", 2, 2))),
-                3 => assert_eq!(high, Err(NoSuchIndex("--model-gpu", 3, 3))),
+                2 => assert_eq!(high, Err(NoSuchIndex(Lane::Data, 2, 2))),
+                3 => assert_eq!(high, Err(NoSuchIndex(Lane::Model, 3, 3))),
                 _ => assert!(high.is_ok()),
             }
         }
@@ -474,8 +477,8 @@ mod tests {
         };
         let placement = by("CARD 2", "card 0").expect("both are clear");
         assert_eq!((placement.data.physical, placement.model.physical), (Some(2), Some(0)));
-        assert_eq!(by("card", "0"), Err(PlacementError::Ambiguous("--data-gpu", "card".to_owned(), vec![0, 1, 2])));
-        assert_eq!(by("0", "tesla"), Err(PlacementError::NoSuchName("--model-gpu", "tesla".to_owned())));
+        assert_eq!(by("card", "0"), Err(PlacementError::Ambiguous(Lane::Data, "card".to_owned(), vec![0, 1, 2])));
+        assert_eq!(by("0", "tesla"), Err(PlacementError::NoSuchName(Lane::Model, "tesla".to_owned())));
         assert!("".parse::<Selector>().is_err() && "-1".parse::<Selector>().is_err());
     }
 
@@ -491,7 +494,7 @@ mod tests {
 
     /// SPEC M13: what cannot be is an error; with leave to fall back it is reported.
     #[test]
-    fn a_fallback_is_told() {
+    fn a_fallback_is_reported() {
         let impossible = [
             (ask(Some(0), Some(1)), gpus(1)),
             (ask(Some(0), Some(7)), gpus(2)),
@@ -510,12 +513,12 @@ mod tests {
             let trainer = matches!(request.model, Some(Selector::Index(index)) if index < gpus.len());
             assert!(!trainer || placement.model.physical.map(Selector::Index) == request.model, "{placement:?}");
             let [fallback] = &placement.fallbacks[..] else { panic!("one line: {placement:?}") };
-            assert_eq!(fallback.why, error.to_string());
-            assert_eq!(fallback.asked, asked(&request));
-            assert_ne!(fallback.asked, fallback.got);
+            assert_eq!(fallback.reason, error.to_string());
+            assert_eq!(fallback.requested, request.to_string());
+            assert_ne!(fallback.requested, fallback.value);
         }
         let fine = resolve(&Request { allow_fallback: true, ..ask(Some(0), Some(1)) }, &gpus(2), &cpu());
-        assert_eq!(fine.map(|placement| placement.fallbacks), Ok(Vec::new()), "nothing to tell");
+        assert_eq!(fine.map(|placement| placement.fallbacks), Ok(Vec::new()), "nothing to report");
     }
 
     #[test]
@@ -528,7 +531,7 @@ mod tests {
         assert_eq!((placement.mode, placement.model.physical), (Mode::SingleBuffered, Some(1)));
         assert_eq!((placement.model.logical.as_str(), placement.data.physical), ("/GPU:0", None));
         assert_eq!(on(0, 1).map(|placement| placement.model.physical), Ok(Some(0)), "one is enough");
-        assert_eq!(on(1, 1), Err(PlacementError::NoSuchIndex("--model-gpu", 1, 1)));
+        assert_eq!(on(1, 1), Err(PlacementError::NoSuchIndex(Lane::Model, 1, 1)));
     }
 
     #[test]
@@ -540,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn software_devices_are_used_only_when_asked_for() {
+    fn software_devices_are_used_only_when_requested() {
         let software: Vec<DeviceInfo> = (0..2).map(|index| gpu(index, Kind::Software, "llvmpipe", 8)).collect();
         let single = resolve(&ask(None, None), &software, &cpu()).expect("the CPU");
         assert_eq!(single.model.physical, None);
@@ -553,7 +556,7 @@ mod tests {
         assert_eq!(resolve(&cpu_only, &gpus(2), &cpu()).expect("the CPU").model.physical, None);
         assert_eq!(
             resolve(&Request { backend: Some(Backend::Cpu), ..ask(Some(0), Some(1)) }, &gpus(2), &cpu()),
-            Err(PlacementError::OtherBackend("--data-gpu", 0, Backend::Simulated, Backend::Cpu))
+            Err(PlacementError::OtherBackend(Lane::Data, 0, Backend::Simulated, Backend::Cpu))
         );
     }
 

@@ -1,8 +1,10 @@
 //! Whether a device computes what the CPU computes. Drivers exist that give wrong results without an error, crash, or
 //! never come back; so a device is tried in a process of its own before a run depends on it.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Read};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use burn::signal::rfft;
@@ -13,6 +15,59 @@ use tandem_flow::Random;
 
 /// How far a result may be from the CPU's, relative to the largest value.
 const TOLERANCE: f32 = 1e-3;
+
+/// A result that is further from the CPU's than rounding explains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrongResult {
+    /// What was computed.
+    pub operation: &'static str,
+    /// The largest difference, relative to the largest value.
+    pub error: f32,
+}
+
+impl fmt::Display for WrongResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is wrong by {:.1} % of the largest value", self.operation, 100.0 * self.error)
+    }
+}
+
+impl Error for WrongResult {}
+
+/// Why a device did not pass the self-test in a process of its own.
+#[derive(Debug)]
+pub enum SelfTestError {
+    /// The process could not be started.
+    Start(io::Error),
+    /// The process could not be waited for.
+    Wait(io::Error),
+    /// It failed, with these last words.
+    Failed(String),
+    /// The driver ended it.
+    Crashed(ExitStatus),
+    /// It had no answer in this time.
+    TimedOut(Duration),
+}
+
+impl fmt::Display for SelfTestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SelfTestError::Start(error) => write!(f, "the self-test could not be started: {error}"),
+            SelfTestError::Wait(error) => write!(f, "the self-test could not be waited for: {error}"),
+            SelfTestError::Failed(words) => write!(f, "{words}"),
+            SelfTestError::Crashed(status) => write!(f, "the driver crashed ({status})"),
+            SelfTestError::TimedOut(patience) => write!(f, "no answer in {} s", patience.as_secs()),
+        }
+    }
+}
+
+impl Error for SelfTestError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            SelfTestError::Start(error) | SelfTestError::Wait(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// What an operation makes of a device's own tensors, brought to the host.
 type Operation = fn(&Device) -> Vec<f32>;
@@ -46,12 +101,12 @@ fn read(tensor: Tensor<2>) -> Vec<f32> {
 }
 
 /// Compares a device with the CPU, operation by operation. A driver may crash in it: see [`self_test_apart`].
-pub fn self_test(device: &Device) -> Result<(), String> {
+pub fn self_test(device: &Device) -> Result<(), WrongResult> {
     let cpu = Device::flex();
     for (name, operation) in OPERATIONS {
         let error = largest_error(&operation(device), &operation(&cpu));
         if error > TOLERANCE {
-            return Err(format!("{name} is wrong by {:.1} % of the largest value", 100.0 * error));
+            return Err(WrongResult { operation: name, error });
         }
     }
     Ok(())
@@ -70,23 +125,27 @@ fn largest_error(got: &[f32], wanted: &[f32]) -> f32 {
 }
 
 /// Whether matmuls in half precision are near those in single precision, on a device that says that it has them.
-pub fn half_test(device: &Device) -> Result<(), String> {
+pub fn half_test(device: &Device) -> Result<(), WrongResult> {
     let [a, b] = [(9, [48, 64]), (10, [64, 40])].map(|(seed, shape)| tensor(shape, seed, device));
     let half = a.clone().cast(FloatDType::F16).matmul(b.clone().cast(FloatDType::F16)).cast(FloatDType::F32);
     let error = largest_error(&read(half), &read(a.matmul(b)));
-    if error < 1e-2 { Ok(()) } else { Err(format!("half precision is wrong by {:.1} %", 100.0 * error)) }
+    if error < 1e-2 { Ok(()) } else { Err(WrongResult { operation: "half precision", error }) }
 }
 
 /// Runs `program` with `arguments`, which is to call [`self_test`] and to say why it failed on its standard error. One
 /// that crashes or takes longer than `patience` has failed.
-pub fn self_test_apart(program: &std::path::Path, arguments: &[String], patience: Duration) -> Result<(), String> {
+pub fn self_test_apart(
+    program: &std::path::Path,
+    arguments: &[String],
+    patience: Duration,
+) -> Result<(), SelfTestError> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("the self-test could not be started: {error}"))?;
+        .map_err(SelfTestError::Start)?;
     // Read while it runs: a driver that writes more than a pipe holds would wait for a reader.
     let reader = child.stderr.take().map(|mut pipe| {
         std::thread::spawn(move || {
@@ -103,17 +162,17 @@ pub fn self_test_apart(program: &std::path::Path, arguments: &[String], patience
                 let text = reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
                 let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
                 return Err(match status.code() {
-                    Some(_) => last.trim().trim_start_matches("error: ").to_owned(),
-                    None => format!("the driver crashed ({status})"),
+                    Some(_) => SelfTestError::Failed(last.trim().trim_start_matches("error: ").to_owned()),
+                    None => SelfTestError::Crashed(status),
                 });
             }
             Ok(None) if started.elapsed() < patience => std::thread::sleep(Duration::from_millis(20)),
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("no answer in {} s", patience.as_secs()));
+                return Err(SelfTestError::TimedOut(patience));
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(SelfTestError::Wait(error)),
         }
     }
 }
@@ -151,6 +210,7 @@ mod tests {
     fn what_fails_crashes_or_hangs_is_named() {
         let within = |patience: Duration, script: &str| {
             self_test_apart("/bin/sh".as_ref(), &["-c".to_owned(), script.to_owned()], patience)
+                .map_err(|error| error.to_string())
         };
         // What ends by itself is given all the time that a busy machine may need.
         let shell = |script: &str| within(Duration::from_secs(600), script);
@@ -160,6 +220,6 @@ mod tests {
         assert!(shell("yes | head -c 300000 >&2; echo last >&2; exit 3").expect_err("failed").contains("last"));
         assert!(within(Duration::from_millis(300), "sleep 60").expect_err("hung").contains("no answer"));
         let nowhere = self_test_apart("/no/such/program".as_ref(), &[], Duration::from_secs(1));
-        assert!(nowhere.expect_err("not there").contains("could not be started"));
+        assert!(nowhere.expect_err("not there").to_string().contains("could not be started"));
     }
 }

@@ -1,4 +1,4 @@
-//! Simulated devices: for scheduling, faults and what-if. Everything they produce is labelled `simulated`.
+//! Simulated devices: for scheduling, faults and what-if. Everything they produce is labeled `simulated`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_strike_where_they_are_planned() {
+    fn faults_are_injected_where_they_are_planned() {
         let context = Context::new(Clock::virtual_time());
         let plan = |text: &str| text.parse::<FaultPlan>().expect("valid");
         let device = SimulatedDevice::new(&context, "gpu").faults([

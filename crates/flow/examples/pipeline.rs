@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The least of Chrome's format; `write_chrome_trace` of `tandem-observe` adds names of lanes, queues and colours.
+/// The least of Chrome's format; `write_chrome_trace` of `tandem-observe` adds names of lanes, queues and colors.
 fn chrome_trace(spans: &[Span]) -> String {
     let threads: BTreeSet<&str> = spans.iter().map(|span| &*span.thread).collect();
     let event = |span: &Span| {

@@ -33,8 +33,9 @@ pub struct OverLimit {
     pub limit_bytes: usize,
     /// What was leased at that moment.
     pub used_bytes: usize,
-    /// What was asked for.
-    pub asked_bytes: usize,
+    /// What was requested.
+    #[serde(rename = "asked_bytes")]
+    pub requested_bytes: usize,
 }
 
 impl fmt::Display for OverLimit {
@@ -42,7 +43,7 @@ impl fmt::Display for OverLimit {
         write!(
             f,
             "memory limit of `{}` exceeded: limit {} bytes, used {}, asked {}",
-            self.budget, self.limit_bytes, self.used_bytes, self.asked_bytes
+            self.budget, self.limit_bytes, self.used_bytes, self.requested_bytes
         )
     }
 }
@@ -152,7 +153,7 @@ impl Budget {
             budget: self.name().to_owned(),
             limit_bytes: state.limit,
             used_bytes: state.used,
-            asked_bytes: bytes,
+            requested_bytes: bytes,
         }
     }
 }

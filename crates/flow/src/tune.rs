@@ -47,7 +47,7 @@ pub(crate) struct StageView {
 }
 
 impl StageView {
-    /// Time between two batches when nothing else limits it, neither its neighbours nor the cores.
+    /// Time between two batches when nothing else limits it, neither its neighbors nor the cores.
     fn interval_ms(&self) -> f64 {
         self.busy_ms / self.width.max(1) as f64
     }
@@ -165,7 +165,7 @@ impl Tuner {
         let Trial { name, width: width_before, interval_ms, pace_ms: pace_before } = self.trial.take()?;
         let stage = seen.stages.iter().find(|stage| stage.name == name)?;
         // With cores to spare, twice the workers halve the interval; half of that gain is enough to believe it. The
-        // pace is bounded by the neighbours too, so it can acquit the move but not condemn it.
+        // pace is bounded by the neighbors too, so it can acquit the move but not condemn it.
         let ideal_gain = 1.0 - width_before.max(1) as f64 / stage.width.max(1) as f64;
         let faster = stage.interval_ms() <= interval_ms * (1.0 - 0.5 * ideal_gain);
         let fast_enough = stage.interval_ms() <= seen.step_ms * MARGIN;
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_a_slow_neighbour_hides_is_not_taken_back() {
+    fn a_move_that_a_slow_neighbor_hides_is_not_taken_back() {
         // Two stages of 102 and 100 ms before a step of 50: the pace hardly changes until both are wider.
         let seen = |a: usize, b: usize, pace| {
             let mut stages = vec![stage("a", 102.0, a, 8), stage("b", 100.0, b, 8)];

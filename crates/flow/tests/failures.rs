@@ -150,7 +150,7 @@ fn tolerate_never_swallows_a_panic_a_limit_or_a_fatal_fault() {
     assert_eq!(values, [3, 4]);
     match &error.expect("over the limit").kind {
         ErrorKind::OverLimit(over) => {
-            assert_eq!((over.limit_bytes, over.asked_bytes, over.budget.as_str()), (10, 11, "model"))
+            assert_eq!((over.limit_bytes, over.requested_bytes, over.budget.as_str()), (10, 11, "model"))
         }
         other => panic!("{other:?}"),
     }

@@ -30,7 +30,7 @@ fn an_idle_pipeline_does_not_run() {
         .stage("preprocess", Ok)
         .prefetch("data", &Knob::fixed("depth", 2));
     assert!(flow.next().is_some());
-    // It is idle once two looks in a row see no thread move; a busy wait would never get there.
+    // It is idle once two readings in a row see no thread move; a busy wait would never get there.
     let mut before = schedules();
     let idle = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));

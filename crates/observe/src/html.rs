@@ -7,15 +7,15 @@ mod tests;
 use std::fmt::Display;
 
 use crate::metrics::{Metric, Sample, report_figures};
-use crate::profile::{Profile, StageProfile};
 use crate::run_report::{Document, Prediction, Side};
+use crate::stage_profile::{Profile, StageProfile};
 use crate::verdict::{Recommendation, STAGE_TEXTS, Verdict};
 
 use self::plots::{Plot, ROWS};
 
 const STYLE: &str = include_str!("html/html.css");
 
-/// Looks up a text of the catalogue, with its variables.
+/// Looks up a text of the catalog, with its variables.
 pub type Label<'a> = &'a dyn Fn(&str, &[(&str, &dyn Display)]) -> String;
 
 /// The direction of the text, and with it the language. Numbers and plots run from left to right in both.
@@ -44,7 +44,7 @@ impl Direction {
     }
 }
 
-/// The report as an HTML file. `label` gives the texts of the catalogue (`html-…`), unescaped.
+/// The report as an HTML file. `label` gives the texts of the catalog (`html-…`), unescaped.
 pub fn html(document: &Document, direction: Direction, label: Label) -> String {
     let sides = &document.sides;
     let section = |id: &str, body: String| section(&label(id, &[]), &body);

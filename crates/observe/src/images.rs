@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_drawn_and_nonsense_is_left_out() {
+    fn curves_are_drawn_and_nonsense_is_skipped() {
         let curve = Curve { name: "a < b".to_owned(), points: vec![(1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0)] };
         let svg = curves_svg("loss", &[curve]);
         assert!(svg.contains("a &lt; b") && !svg.contains("NaN"));

@@ -6,7 +6,7 @@
 //! | `snapshot.rs` | [`Snapshot`]: a run as it is now; [`Progress`]: how far it is |
 //! | `notices.rs` | [`Notices`]: what is worth reporting while it trains |
 //! | `intervals.rs` | pure functions of spans: how busy a lane was, whether two lanes overlapped |
-//! | `profile.rs` | [`Profile`]: what the stages did with their time, warm-up left out |
+//! | `stage_profile.rs` | [`Profile`]: what the stages did with their time, without the warm-up |
 //! | `verdict.rs` | [`verdict`]: what limits a run, and what to change |
 //! | `advise.rs` | [`advise`]: one device or two, a pure function of what was measured |
 //! | `whatif.rs` | [`predict`]: what another setup would give |
@@ -15,38 +15,38 @@
 //! | `html.rs` | [`html`]: a report as one page with plots |
 //! | `prometheus.rs` | [`exposition`]: the metrics for Prometheus, and a small server for them |
 //! | `tensorboard.rs` | [`EventFile`]: event files for TensorBoard |
-//! | `trace.rs` | [`write_chrome_trace`]: spans as a file for Perfetto and chrome://tracing |
+//! | `chrome_trace.rs` | [`write_chrome_trace`]: spans as a file for Perfetto and chrome://tracing |
 //! | `images.rs` | spectrograms, alignments and curves as images |
 
 mod advise;
+mod chrome_trace;
 mod html;
 mod images;
 mod intervals;
 mod metrics;
 mod notices;
-mod profile;
 mod prometheus;
 mod run_report;
 mod simulate;
 mod snapshot;
+mod stage_profile;
 mod tensorboard;
-mod trace;
 mod verdict;
 mod whatif;
 
 pub use advise::{Advice, Paces, Rule, Situation, advise};
+pub use chrome_trace::write_chrome_trace;
 pub use html::{Direction, Label, html};
 pub use images::{Curve, alignment_png, curves_svg, spectrogram_png};
 pub use intervals::{Interval, busy, overlapped_steps, strip, union};
 pub use metrics::{Kind, METRICS, Metric, Read, Sample, Surface, Unit, report_figures, shown_on};
 pub use notices::{Notice, Notices};
-pub use profile::{GAPS, Profile, StageProfile, last_steps, step_times};
 pub use prometheus::{MetricsServer, exposition};
 pub use run_report::{Document, Line, Prediction, Side, TimelineSpan, queue_lines, timeline};
-pub use simulate::{Outcome, Run, Simulation, StageReport, WORKS_IN, simulate};
+pub use simulate::{Run, Simulation, SimulationReport, StageReport, WORKS_IN, simulate};
 pub use snapshot::{MemoryUse, Progress, QueueFill, Snapshot, WINDOW, headroom, recent_profile};
+pub use stage_profile::{GAPS, Profile, StageProfile, last_steps, step_times};
 pub use tensorboard::EventFile;
-pub use trace::write_chrome_trace;
 pub use verdict::{
     Bottleneck, Finding, Knobs, Pressure, Reason, Recommendation, STAGE_TEXTS, Training, Verdict, thresholds, verdict,
 };

@@ -6,8 +6,8 @@
 
 use tandem_flow::Lane;
 
-use crate::profile::Profile;
 use crate::snapshot::{Progress, Snapshot};
+use crate::stage_profile::Profile;
 use crate::verdict::Bottleneck;
 
 /// One row of the table.
@@ -100,7 +100,7 @@ pub enum Read {
     Snapshot(fn(&Snapshot) -> Vec<Sample>),
 }
 
-/// One value, with what tells it from the others of its metric.
+/// One value, with what distinguishes it from the others of its metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Names and values, as Prometheus has them.

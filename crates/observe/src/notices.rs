@@ -2,8 +2,8 @@
 
 use tandem_flow::Stage;
 
-use crate::profile::Profile;
 use crate::snapshot::WINDOW;
+use crate::stage_profile::Profile;
 use crate::verdict::{Bottleneck, Finding, Recommendation, Verdict};
 
 /// Something worth reporting about a run.
@@ -73,7 +73,7 @@ impl Notices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{GAPS, StageProfile};
+    use crate::stage_profile::{GAPS, StageProfile};
     use crate::verdict::thresholds;
 
     fn seen(starved: f64, variation: f64) -> Profile {

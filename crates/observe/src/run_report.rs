@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tandem_flow::{Span, Stage, Trace, TraceEvent};
 
-use crate::profile::{Profile, last_steps};
+use crate::stage_profile::{Profile, last_steps};
 use crate::verdict::{Knobs, Verdict};
 
 /// A piece of work on the timeline of a report.

@@ -82,7 +82,7 @@ impl Simulation {
     }
 }
 
-/// One stage of an [`Outcome`].
+/// One stage of an [`SimulationReport`].
 #[derive(Clone, Debug, Serialize)]
 pub struct StageReport {
     /// Its name.
@@ -101,7 +101,7 @@ pub struct StageReport {
 
 /// The outcome of a simulation.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct SimulationReport {
     /// Always true: these are not measurements of a device.
     pub simulated: bool,
     /// `real` or `virtual`.
@@ -150,7 +150,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Run {
     /// The figures, of all steps that were done.
-    pub outcome: Outcome,
+    pub outcome: SimulationReport,
     /// The spans behind them.
     pub trace: Trace,
     /// Why it ended early, if it did.
@@ -159,7 +159,7 @@ pub struct Run {
 
 /// Runs it until it is done, fails or `stop` is requested. `on_step` hears of each step; every span is kept.
 pub fn simulate(simulation: &Simulation, clock: Clock, stop: Stop, mut on_step: impl FnMut(u64)) -> Run {
-    // Room for every span of the four stages, twice: nothing is left out.
+    // Room for every span of the four stages, twice: nothing is skipped.
     let trace = Trace::with_limit(8 * simulation.steps as usize + 1000);
     let mut context = Context::new(clock).with_trace(trace.clone()).with_stall_timeout(simulation.stall_timeout);
     context.stop = stop;
@@ -235,7 +235,7 @@ fn evaluate(
     memory: &Budget,
     decisions: Vec<Decision>,
     workers: usize,
-) -> Outcome {
+) -> SimulationReport {
     let spans = context.trace.spans();
     let steps: Vec<Interval> = union_of_steps(&spans);
     let fill = steps.first().map_or(Duration::ZERO, |step| step.0);
@@ -255,7 +255,7 @@ fn evaluate(
     let wall_s = end.as_secs_f64();
     let serial_s: f64 = Stage::TIMED.into_iter().map(total).sum();
     let tail = &steps[steps.len().saturating_sub(20)..];
-    Outcome {
+    SimulationReport {
         simulated: true,
         clock: if context.clock.is_virtual() { "virtual" } else { "real" },
         steps: steps.len() as u64,
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    fn run(simulation: &Simulation) -> Outcome {
+    fn run(simulation: &Simulation) -> SimulationReport {
         let run = simulate(simulation, Clock::virtual_time(), Stop::new(), |_| {});
         assert!(run.error.is_none(), "{:?}", run.error);
         run.outcome

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tandem_flow::{Span, Summary};
 
-use crate::profile::{Profile, last_steps, step_times};
+use crate::stage_profile::{Profile, last_steps, step_times};
 use crate::verdict::{Verdict, thresholds};
 
 /// Steps that a snapshot goes back.

@@ -205,7 +205,7 @@ mod tests {
         rest.get(u64::from_le_bytes(*length) as usize + 8..).map_or(0, |rest| 1 + records(rest))
     }
 
-    fn folder(name: &str) -> PathBuf {
+    fn dir(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("tandem-events-{}-{name}", std::process::id()))
     }
 
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_cut_off_file_keeps_its_whole_records() -> io::Result<()> {
-        let mut events = EventFile::open(&folder("cut"), 0, || 1.5)?;
+        let mut events = EventFile::open(&dir("cut"), 0, || 1.5)?;
         let path = events.path().to_owned();
         events.scalar(3, "loss", 0.5)?;
         let start = fs::read(&path)?;
@@ -235,16 +235,16 @@ mod tests {
         let whole = fs::read(&path)?;
         assert_eq!(records(&whole), 3);
         assert!((start.len()..whole.len()).all(|end| records(&whole[..end]) == 2));
-        fs::remove_dir_all(folder("cut"))
+        fs::remove_dir_all(dir("cut"))
     }
 
     #[test]
     fn each_file_sorts_after_the_older_ones() -> io::Result<()> {
-        let paths = (0..12).map(|step| Ok(EventFile::open(&folder("two"), step, || 1e9)?.path().to_owned()));
+        let paths = (0..12).map(|step| Ok(EventFile::open(&dir("two"), step, || 1e9)?.path().to_owned()));
         let paths = paths.collect::<io::Result<Vec<_>>>()?;
         assert!(paths.is_sorted());
         assert!(paths[0].to_string_lossy().contains("events.out.tfevents.1000000000."));
-        assert_eq!(fs::read_dir(folder("two"))?.count(), 12);
-        fs::remove_dir_all(folder("two"))
+        assert_eq!(fs::read_dir(dir("two"))?.count(), 12);
+        fs::remove_dir_all(dir("two"))
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tandem_flow::{Place, QueueStats, Stage};
 
-use crate::profile::{GAPS, Profile};
+use crate::stage_profile::{GAPS, Profile};
 
 /// The thresholds of SPEC R5, in one place.
 pub mod thresholds {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tandem_flow::{Clock, Cursor, Random, Span, Stage, Stop};
 
-use crate::profile::Profile;
 use crate::simulate::{Simulation, simulate};
+use crate::stage_profile::Profile;
 
 /// Steps of a simulation that do not count, and those that do.
 const STEPS: (usize, usize) = (20, 60);

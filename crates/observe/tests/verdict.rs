@@ -207,7 +207,7 @@ fn the_shares_of_the_example() {
 }
 
 #[test]
-fn warm_up_is_left_out_and_too_few_steps_are_none() {
+fn warm_up_does_not_count_and_too_few_steps_are_none() {
     let run = simulate(&simulation([10.0, 1.0, 1.0, 5.0], 0.0, 1), Clock::virtual_time(), Stop::new(), |_| {});
     let spans = run.trace.spans();
     let profile = Profile::new(&spans, 20).expect("enough");

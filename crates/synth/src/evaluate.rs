@@ -89,7 +89,7 @@ pub fn evaluate(
             let frames = batch.inputs.mel_lengths[row];
             let (id, _) = corpus.name(clip);
             let durations = &durations[row];
-            match known_ends(corpus.folder(), &id, corpus.entry(clip).rate) {
+            match known_ends(corpus.dir(), &id, corpus.entry(clip).rate) {
                 Some(ends) if ends.len() == durations.len() => {
                     compare_ends(&ends, durations, frames, hop_ms, &mut errors, &mut uniform);
                 }

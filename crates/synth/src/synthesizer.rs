@@ -118,18 +118,14 @@ impl fmt::Display for SynthesisError {
                     path.display()
                 )
             }
-            SynthesisError::NoReference => {
-                write!(f, "this voice has many speakers: say which one with --speaker FILE.wav")
-            }
+            SynthesisError::NoReference => write!(f, "this voice has many speakers, and none was given"),
             SynthesisError::NoSpeaker(name, known) if known.is_empty() => {
                 write!(f, "no speaker `{name}`: neither a file nor a name that the run knows")
             }
             SynthesisError::NoSpeaker(name, known) => {
                 write!(f, "no speaker `{name}`: neither a file nor one of {}", known.join(", "))
             }
-            SynthesisError::OneSpeaker => {
-                write!(f, "this voice has one speaker; it cannot imitate another (--speaker)")
-            }
+            SynthesisError::OneSpeaker => write!(f, "this voice has one speaker; it cannot imitate another"),
         }
     }
 }

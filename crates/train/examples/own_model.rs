@@ -20,9 +20,9 @@ struct Autoencoder {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir()?;
-    DemoCorpus { clips: 64, speakers: 2, seed: 1 }.write(folder.path())?;
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default())?;
+    let dir = tempfile::tempdir()?;
+    DemoCorpus { clips: 64, speakers: 2, seed: 1 }.write(dir.path())?;
+    let corpus = Corpus::open(dir.path(), CorpusSettings::default())?;
     let (clips, bands) = ((0..corpus.len() as u32).collect(), corpus.settings().mel.n_mels);
     let plan = PlanSettings { batch_size: 8, ..PlanSettings::default() };
     let settings = LoadSettings { plan, ..LoadSettings::default() };

@@ -11,7 +11,7 @@ use tandem_data::{AudioBytes, ClipFault, Corpus, CorpusSettings, Record, Source}
 use tandem_device::Lanes;
 use tandem_flow::{Context, Random};
 use tandem_model::Size;
-use tandem_train::{Data, Event, RunFolder, TrainConfig, Trainer};
+use tandem_train::{Data, Event, RunDir, TrainConfig, Trainer};
 
 const WORDS: [&str; 8] = ["banana", "radio", "lemon", "tomato", "silver", "planet", "melody", "orbit"];
 const RATE: u32 = 22_050;
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.model.size = Size::Smoke;
     config.data.batch_size = 8;
     config.run.max_steps = Some(30);
-    let run = RunFolder::new(work.path().join("run"));
+    let run = RunDir::new(work.path().join("run"));
     run.create()?;
     let mut trainer = Trainer::new(Data::new(Arc::new(corpus), None)?, config, run, Lanes::cpu(), None)?;
     let mut losses = Vec::new();

@@ -1,4 +1,4 @@
-//! Everything needed to go on exactly where a run was, in a folder that is there whole or not at all.
+//! Everything needed to resume a run exactly, in a directory that is there whole or not at all.
 //!
 //! ```text
 //! checkpoints/step-00001200/
@@ -71,7 +71,7 @@ pub struct State {
     pub model: ModelConfig,
     /// What a frame is.
     pub mel: MelSettings,
-    /// How frames are normalised.
+    /// How frames are normalized.
     pub stats: MelStats,
     /// How text becomes ids, with the vocabulary.
     pub frontend: Frontend,
@@ -113,11 +113,14 @@ impl From<CursorState> for Cursor {
 #[serde(deny_unknown_fields)]
 pub struct DataIdentity {
     /// The folder; where it lies does not matter.
-    pub folder: String,
+    #[serde(rename = "folder")]
+    pub dir: String,
     /// The folder of the validation clips, when they come from another one.
-    pub validation_folder: Option<String>,
+    #[serde(rename = "validation_folder")]
+    pub validation_dir: Option<String>,
     /// The folder of the audio files below it.
-    pub audio_folder: String,
+    #[serde(rename = "audio_folder")]
+    pub audio_dir: String,
     /// Clips to train on.
     pub clips: usize,
     /// Clips to validate on.
@@ -167,8 +170,10 @@ pub enum CheckpointError {
     Io(PathBuf, io::Error),
     /// A file is missing, cut short or changed.
     Damaged(PathBuf, String),
-    /// Written by a version that we do not know.
-    Version(PathBuf, String),
+    /// Written in another format than [`FORMAT`]; none: it does not say which.
+    Format(PathBuf, Option<u64>),
+    /// The format is known, and what is in it is not.
+    State(PathBuf, serde_json::Error),
     /// It belongs to another model, vocabulary, data or setting: what differs, one line each.
     Mismatch(PathBuf, Vec<String>),
 }
@@ -180,7 +185,19 @@ impl fmt::Display for CheckpointError {
             CheckpointError::None(path) => write!(f, "no checkpoint in {}", path.display()),
             CheckpointError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             CheckpointError::Damaged(path, what) => write!(f, "{} is damaged: {what}", path.display()),
-            CheckpointError::Version(path, what) => write!(f, "{}: {what}", path.display()),
+            CheckpointError::Format(path, Some(found)) => write!(
+                f,
+                "{} has format {found}, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it",
+                path.display()
+            ),
+            CheckpointError::Format(path, None) => write!(
+                f,
+                "{} has no known format, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it",
+                path.display()
+            ),
+            CheckpointError::State(path, error) => {
+                write!(f, "{}: {STATE} is of another version: {error}", path.display())
+            }
             CheckpointError::Mismatch(path, lines) => {
                 write!(f, "{} belongs to another run", path.display())?;
                 lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
@@ -189,28 +206,36 @@ impl fmt::Display for CheckpointError {
     }
 }
 
-impl std::error::Error for CheckpointError {}
+impl std::error::Error for CheckpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CheckpointError::Io(_, error) => Some(error),
+            CheckpointError::State(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// The checkpoints of a run.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
-    folder: PathBuf,
+    dir: PathBuf,
 }
 
 impl Checkpoints {
     /// Those in a folder, which need not exist.
-    pub fn new(folder: PathBuf) -> Checkpoints {
-        Checkpoints { folder }
+    pub fn new(dir: PathBuf) -> Checkpoints {
+        Checkpoints { dir }
     }
 
     /// The folder of a step.
     pub fn path(&self, step: u64) -> PathBuf {
-        self.folder.join(format!("step-{step:08}"))
+        self.dir.join(format!("step-{step:08}"))
     }
 
     /// The steps there are, the first first. Folders that were not finished do not count.
     pub fn steps(&self) -> Vec<u64> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut steps: Vec<u64> =
             entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()).collect();
         steps.sort_unstable();
@@ -219,7 +244,7 @@ impl Checkpoints {
 
     /// The step with the best validation loss, as noted by [`Checkpoints::note_best`].
     pub fn best(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.folder.join("best")).ok()?;
+        let text = fs::read_to_string(self.dir.join("best")).ok()?;
         text.trim().strip_prefix("step-")?.parse().ok()
     }
 
@@ -232,7 +257,7 @@ impl Checkpoints {
             // The best of all was never written or was taken away: what is noted is the best of what there is.
             None if best.is_some() && noted.is_some_and(|noted| steps.contains(&noted)) => Ok(()),
             None => {
-                let _ = fs::remove_file(self.folder.join("best"));
+                let _ = fs::remove_file(self.dir.join("best"));
                 Ok(())
             }
         }
@@ -241,7 +266,7 @@ impl Checkpoints {
     /// Moves a checkpoint out of the way, to a name that is free.
     pub fn archive(&self, step: u64) -> Result<PathBuf, CheckpointError> {
         let from = self.path(step);
-        let name = |n: u64| self.folder.join(format!("set-aside-{n}-step-{step:08}"));
+        let name = |n: u64| self.dir.join(format!("set-aside-{n}-step-{step:08}"));
         let to = (1..).map(name).find(|path| !path.exists()).expect("numbers do not end");
         fs::rename(&from, &to).map_err(|error| CheckpointError::Io(from, error))?;
         Ok(to)
@@ -249,7 +274,7 @@ impl Checkpoints {
 
     /// Notes which one is the best.
     pub fn note_best(&self, step: u64) -> Result<(), CheckpointError> {
-        let path = self.folder.join("best");
+        let path = self.dir.join("best");
         write_atomically(&path, format!("step-{step:08}\n").as_bytes())
             .map_err(|error| CheckpointError::Io(path, error))
     }
@@ -258,9 +283,9 @@ impl Checkpoints {
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
         let target = self.path(checkpoint.state.step);
         let io = |error| CheckpointError::Io(target.clone(), error);
-        fs::create_dir_all(&self.folder).map_err(io)?;
+        fs::create_dir_all(&self.dir).map_err(io)?;
         // Dropped on failure, and then it takes itself away.
-        let temporary = tempfile::Builder::new().prefix(".writing-").tempdir_in(&self.folder).map_err(io)?;
+        let temporary = tempfile::Builder::new().prefix(".writing-").tempdir_in(&self.dir).map_err(io)?;
         let damaged = |error: weights::WeightsError| CheckpointError::Damaged(target.clone(), error.to_string());
         let files = [
             (MODEL, weights::to_bytes(&checkpoint.weights).map_err(damaged)?),
@@ -278,7 +303,7 @@ impl Checkpoints {
         make_readable(temporary.path(), 0o755).map_err(io)?;
         sync_dir(temporary.path()).map_err(io)?;
         // The same step again: the old one is kept until the new one is there. `sweep` brings it back after a kill.
-        let replaced = self.folder.join(format!("{REPLACED}{:08}", checkpoint.state.step));
+        let replaced = self.dir.join(format!("{REPLACED}{:08}", checkpoint.state.step));
         if target.exists() {
             fs::rename(&target, &replaced).map_err(io)?;
         }
@@ -288,7 +313,7 @@ impl Checkpoints {
         }
         let _ = temporary.keep();
         let _ = fs::remove_dir_all(&replaced);
-        sync_dir(&self.folder).map_err(io)?;
+        sync_dir(&self.dir).map_err(io)?;
         Ok(target)
     }
 
@@ -303,7 +328,7 @@ impl Checkpoints {
         let old = steps.len().saturating_sub(keep.max(1));
         for step in steps[..old].iter().filter(|step| Some(**step) != best) {
             // First out of sight, then away: a half-deleted one must not look like a checkpoint.
-            let hidden = self.folder.join(format!(".old-{step:08}"));
+            let hidden = self.dir.join(format!(".old-{step:08}"));
             if fs::rename(self.path(*step), &hidden).is_ok() {
                 let _ = fs::remove_dir_all(hidden);
             }
@@ -313,7 +338,7 @@ impl Checkpoints {
 
     /// Takes away what a killed run left half-written, and brings back what it was about to replace.
     pub fn sweep(&self) {
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(step) = name.strip_prefix(REPLACED).and_then(|step| step.parse().ok()) {
                 let target = self.path(step);
@@ -333,8 +358,8 @@ pub fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     if path.join(STATE).is_file() || path.join(CHECKSUMS).is_file() {
         return Ok(path.to_owned());
     }
-    for folder in [path.join("checkpoints"), path.to_owned(), path.join("run/checkpoints")] {
-        let checkpoints = Checkpoints::new(folder);
+    for dir in [path.join("checkpoints"), path.to_owned(), path.join("run/checkpoints")] {
+        let checkpoints = Checkpoints::new(dir);
         let steps = checkpoints.steps();
         if let Some(step) = checkpoints.best().filter(|best| steps.contains(best)).or(steps.last().copied()) {
             return Ok(checkpoints.path(step));
@@ -344,43 +369,43 @@ pub fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
 }
 
 /// Reads the state of the checkpoint in a folder, without its tensors; its checksum is checked.
-pub fn read_state(folder: &Path) -> Result<State, CheckpointError> {
-    let sums = read_sums(folder)?;
-    parse_state(folder, &read_file(folder, STATE, &sums)?)
+pub fn read_state(dir: &Path) -> Result<State, CheckpointError> {
+    let sums = read_sums(dir)?;
+    parse_state(dir, &read_file(dir, STATE, &sums)?)
 }
 
 /// Reads and checks the checkpoint in a folder.
-pub fn read(folder: &Path) -> Result<Checkpoint, CheckpointError> {
-    let sums = read_sums(folder)?;
-    let state = parse_state(folder, &read_file(folder, STATE, &sums)?)?;
+pub fn read(dir: &Path) -> Result<Checkpoint, CheckpointError> {
+    let sums = read_sums(dir)?;
+    let state = parse_state(dir, &read_file(dir, STATE, &sums)?)?;
     let tensors = |name: &str| -> Result<Tensors, CheckpointError> {
-        weights::from_bytes(&read_file(folder, name, &sums)?)
-            .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{name}: {error}")))
+        weights::from_bytes(&read_file(dir, name, &sums)?)
+            .map_err(|error| CheckpointError::Damaged(dir.to_owned(), format!("{name}: {error}")))
     };
     Ok(Checkpoint { weights: tensors(MODEL)?, ema: tensors(EMA)?, optimizer: tensors(OPTIMIZER)?, state })
 }
 
 /// Reads state and averaged weights: what synthesis needs.
-pub fn read_averaged(folder: &Path) -> Result<(State, Tensors), CheckpointError> {
-    let sums = read_sums(folder)?;
-    let state = parse_state(folder, &read_file(folder, STATE, &sums)?)?;
-    let weights = weights::from_bytes(&read_file(folder, EMA, &sums)?)
-        .map_err(|error| CheckpointError::Damaged(folder.to_owned(), format!("{EMA}: {error}")))?;
+pub fn read_averaged(dir: &Path) -> Result<(State, Tensors), CheckpointError> {
+    let sums = read_sums(dir)?;
+    let state = parse_state(dir, &read_file(dir, STATE, &sums)?)?;
+    let weights = weights::from_bytes(&read_file(dir, EMA, &sums)?)
+        .map_err(|error| CheckpointError::Damaged(dir.to_owned(), format!("{EMA}: {error}")))?;
     Ok((state, weights))
 }
 
-fn read_sums(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
-    if !folder.is_dir() || folder.join("checkpoints").is_dir() {
-        return Err(CheckpointError::None(folder.to_owned()));
+fn read_sums(dir: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
+    if !dir.is_dir() || dir.join("checkpoints").is_dir() {
+        return Err(CheckpointError::None(dir.to_owned()));
     }
-    let damaged = |what: String| CheckpointError::Damaged(folder.to_owned(), what);
-    let bytes = fs::read(folder.join(CHECKSUMS)).map_err(|error| damaged(format!("{CHECKSUMS}: {error}")))?;
+    let damaged = |what: String| CheckpointError::Damaged(dir.to_owned(), what);
+    let bytes = fs::read(dir.join(CHECKSUMS)).map_err(|error| damaged(format!("{CHECKSUMS}: {error}")))?;
     serde_json::from_slice(&bytes).map_err(|error| damaged(format!("{CHECKSUMS}: {error}")))
 }
 
-fn read_file(folder: &Path, name: &str, sums: &BTreeMap<String, String>) -> Result<Vec<u8>, CheckpointError> {
-    let damaged = |what: String| CheckpointError::Damaged(folder.to_owned(), what);
-    let bytes = fs::read(folder.join(name)).map_err(|error| damaged(format!("{name}: {error}")))?;
+fn read_file(dir: &Path, name: &str, sums: &BTreeMap<String, String>) -> Result<Vec<u8>, CheckpointError> {
+    let damaged = |what: String| CheckpointError::Damaged(dir.to_owned(), what);
+    let bytes = fs::read(dir.join(name)).map_err(|error| damaged(format!("{name}: {error}")))?;
     match sums.get(name) {
         Some(sum) if *sum == format!("{:032x}", xxh3_128(&bytes)) => Ok(bytes),
         Some(_) => Err(damaged(format!("{name} is not what was written ({} bytes)", bytes.len()))),
@@ -388,17 +413,12 @@ fn read_file(folder: &Path, name: &str, sums: &BTreeMap<String, String>) -> Resu
     }
 }
 
-fn parse_state(folder: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
+fn parse_state(dir: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
     let format = serde_json::from_slice::<serde_json::Value>(bytes).ok().and_then(|value| value["format"].as_u64());
     if format != Some(u64::from(FORMAT)) {
-        let found = format.map_or("an unknown format".to_owned(), |format| format!("format {format}"));
-        let what = format!(
-            "{found}, this version of Tandem reads format {FORMAT}: train from scratch, or use the version that wrote it"
-        );
-        return Err(CheckpointError::Version(folder.to_owned(), what));
+        return Err(CheckpointError::Format(dir.to_owned(), format));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|error| CheckpointError::Version(folder.to_owned(), format!("{STATE} is of another version: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| CheckpointError::State(dir.to_owned(), error))
 }
 
 /// The voice of a checkpoint, on a device, with its averaged weights.

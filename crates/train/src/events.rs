@@ -3,11 +3,13 @@
 use std::fmt;
 
 use serde::Serialize;
+use tandem_device::OpenError;
 use tandem_device::memory::{LaneMemory, Leak, MemoryLimitExceeded, Rung};
 use tandem_flow::Stage;
 use tandem_observe::{Notice, Progress, Snapshot};
 
 use crate::checkpoint::CheckpointError;
+use crate::data::DataError;
 use crate::settings::NanPolicy;
 
 /// What happens during a run, for whoever shows it.
@@ -140,8 +142,8 @@ pub enum Event<'a> {
     Split {
         /// From this step on.
         step: u64,
-        /// In so many parts.
-        parts: usize,
+        /// In so many micro-batches.
+        micro_batches: usize,
         /// Because an earlier start of the run had to.
         kept: bool,
     },
@@ -166,14 +168,15 @@ pub struct Preflight {
     pub limit_bytes: Option<u64>,
 }
 
-/// Why a run ended.
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum Outcome {
     /// All epochs or steps are done.
     Finished,
-    /// Validation did not get better any more.
-    Stale,
+    /// Early stopping: validation did not get better any more.
+    #[serde(rename = "stale")]
+    EarlyStopped,
     /// Asked to.
     Stopped,
     /// Something went wrong; the report says what.
@@ -183,8 +186,9 @@ pub enum Ending {
 /// What a run did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Why it ended.
-    pub ending: Ending,
+    /// How it ended.
+    #[serde(rename = "ending")]
+    pub outcome: Outcome,
     /// What went wrong, if something did.
     pub error: Option<String>,
     /// Steps done, from the very start.
@@ -230,16 +234,17 @@ pub struct Report {
     /// What each queue did.
     pub queues: Vec<tandem_flow::QueueStats>,
     /// Clips skipped while loading.
-    pub left_out: Vec<tandem_data::FaultReport>,
+    #[serde(rename = "left_out")]
+    pub skipped: Vec<tandem_data::FaultReport>,
 }
 
 /// Why a run failed.
 #[derive(Debug)]
 pub enum TrainError {
-    /// The data.
-    Data(String),
-    /// The data lane's device.
-    DataLane(String),
+    /// There are no batches.
+    Data(DataError),
+    /// A lane's device cannot be opened.
+    Open(OpenError),
     /// A stage failed; what was learned is in a checkpoint if there is one.
     Stage(tandem_flow::Error),
     /// The checkpoint.
@@ -268,8 +273,8 @@ pub enum TrainError {
 impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TrainError::Data(message) => write!(f, "{message}"),
-            TrainError::DataLane(message) => write!(f, "data lane: {message}"),
+            TrainError::Data(error) => write!(f, "{error}"),
+            TrainError::Open(error) => write!(f, "{error}"),
             TrainError::Stage(error) => match Stage::named(&error.stage) {
                 Some(stage) => write!(f, "{}: {error}", stage.lane()),
                 None => write!(f, "{error}"),
@@ -295,12 +300,20 @@ impl fmt::Display for TrainError {
 impl std::error::Error for TrainError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            TrainError::Data(error) => Some(error),
+            TrainError::Open(error) => Some(error),
             TrainError::Stage(error) => Some(error),
             TrainError::Checkpoint(error) => Some(error),
             TrainError::Io(_, error) => Some(error),
             TrainError::Memory(error, _) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<DataError> for TrainError {
+    fn from(error: DataError) -> Self {
+        TrainError::Data(error)
     }
 }
 

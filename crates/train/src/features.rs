@@ -18,7 +18,7 @@ pub fn measure_mel_stats(loader: &Loader) -> Option<MelStats> {
     for planned in loader.plan(0) {
         let batch = loader.load(&planned);
         for (row, &length) in batch.mel_lengths.iter().enumerate() {
-            let rows = batch.sound[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames].chunks(batch.frames);
+            let rows = batch.audio[row * n_mels * batch.frames..(row + 1) * n_mels * batch.frames].chunks(batch.frames);
             for (band, values) in rows.enumerate() {
                 for &value in &values[..length] {
                     sums[band] += f64::from(value);
@@ -35,7 +35,7 @@ pub fn measure_mel_stats(loader: &Loader) -> Option<MelStats> {
     MelStats::from_sums(&sums, &squares, frames)
 }
 
-/// A batch whose random parts are drawn. Its sound is normalized log-mel, or samples that features are still to be
+/// A batch whose random parts are drawn. Its audio is normalized log-mel, or samples that features are still to be
 /// made of.
 #[derive(Debug)]
 pub struct Prepared {
@@ -74,7 +74,7 @@ pub struct Ready<I = Inputs> {
 }
 
 impl Prepared {
-    /// Puts the batch on the model's device, with the sound that the data lane made of it if there is any.
+    /// Puts the batch on the model's device, with the mel that the data lane made of it if there is any.
     pub fn upload(self, mel: Option<DeviceMel>, shape: &InputShape, device: &Device) -> Ready {
         let inputs = self.inputs.upload_with(mel, shape, device);
         Ready { cursor: self.cursor, clips: self.clips, seconds: self.seconds, inputs }
@@ -117,23 +117,23 @@ pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepa
         }
     };
     let (mut signal, mut reference) = (None, None);
-    let heard = batch.reference.map(|heard| (heard.frames, heard.lengths, heard.sound));
+    let heard = batch.reference.map(|heard| (heard.frames, heard.lengths, heard.audio));
     let mel = match layout {
         Layout::Signal => {
-            let samples = batch.sound;
-            let heard = heard.map(|(frames, lengths, sound)| {
+            let samples = batch.audio;
+            let heard = heard.map(|(frames, lengths, audio)| {
                 reference = Some(HostReference { frames, mel: Vec::new(), lengths });
-                sound
+                audio
             });
             signal = Some(Signal { samples, reference: heard });
             Vec::new()
         }
         Layout::LogMel | Layout::Frames => {
-            reference = heard.map(|(frames, lengths, sound)| {
-                let mel = normalized(sound, frames, frames, &lengths);
+            reference = heard.map(|(frames, lengths, audio)| {
+                let mel = normalized(audio, frames, frames, &lengths);
                 HostReference { frames, mel, lengths }
             });
-            normalized(batch.sound, batch.frames, frames, &batch.mel_lengths)
+            normalized(batch.audio, batch.frames, frames, &batch.mel_lengths)
         }
     };
     Prepared {

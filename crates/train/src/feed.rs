@@ -1,179 +1,31 @@
-//! Batches on their way to the model: the picture of the pipeline in code.
+//! Batches on their way to the model: the pipeline in code.
 //!
 //! ```text
 //!            host memory                data lane's device            model lane's device
 //! plan ─► load (pool) ─►[ host ]─► preprocess ─►[ data ]─► transfer ─►[ model ]─► train
 //!         decode, text,   --buffer-size  features,   --pipeline-depth  copy   --prefetch-buffer-size
-//!         cache (, mel)                  normalise, noise
+//!         cache (, mel)                  normalize, noise
 //! ```
 //!
 //! There is one chain. Which devices the lanes have, and where features are computed, is data ([`Lanes`]).
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tandem_audio::MelStats;
-use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, PlannedBatch, split};
+use tandem_data::{CacheMode, FaultReport, LoadSettings, Loader, PlanSettings};
 use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize, Place, Stage};
-use tandem_model::weights::{HostTensor, Tensors};
-use tandem_model::{Device, InputShape, REFERENCE_FRAMES};
+use tandem_model::{Device, InputShape};
 use tandem_synth::HeldOutBatch;
-use xxhash_rust::xxh3::Xxh3;
 
-use crate::checkpoint::DataIdentity;
-use crate::fault::LaneFault;
+use crate::data::{Data, DataError};
+use crate::fault_injection::LaneFault;
 use crate::features::{Ready, prepare};
 use crate::lane::{DataLane, Gauge};
 use crate::settings::TrainConfig;
 
-/// What a voice is trained and validated on.
-#[derive(Clone, Debug)]
-pub struct Data {
-    /// Clips to train on.
-    pub corpus: Arc<Corpus>,
-    /// Which of them.
-    pub clips: Vec<u32>,
-    /// Clips to validate on.
-    pub validation: Arc<Corpus>,
-    /// Which of them.
-    pub validation_clips: Vec<u32>,
-    /// Clips that are skipped because they have fewer frames than tokens: nobody speaks so fast.
-    pub too_fast: Vec<u32>,
-}
-
-/// The seed of the split into training and validation; the same for every run on a corpus.
-const SPLIT_SEED: u64 = 20_260_101;
-
-impl Data {
-    /// The clips of `corpus`, validated on `validation` or, without it, on a tenth of them.
-    pub fn new(corpus: Arc<Corpus>, validation: Option<Arc<Corpus>>) -> Result<Data, String> {
-        let all = |corpus: &Corpus| (0..corpus.len() as u32).collect::<Vec<u32>>();
-        let (clips, validation, validation_clips) = match validation {
-            Some(validation) => (all(&corpus), validation.clone(), all(&validation)),
-            None => {
-                if corpus.len() < 2 {
-                    return Err(
-                        "one clip is too few: a tenth of the clips is kept for validation (or give --val-data)"
-                            .to_owned(),
-                    );
-                }
-                let (clips, kept) = split(corpus.len() as u32, SPLIT_SEED);
-                (clips, corpus.clone(), kept)
-            }
-        };
-        // Rows that are in both are for validation.
-        let clips = if full(&corpus) == full(&validation) && !Arc::ptr_eq(&corpus, &validation) {
-            let kept: HashSet<String> = validation_clips.iter().map(|&clip| validation.name(clip).0).collect();
-            let clips: Vec<u32> = clips.into_iter().filter(|&clip| !kept.contains(&corpus.name(clip).0)).collect();
-            if clips.is_empty() {
-                return Err("all clips are for validation, none is left to train on".to_owned());
-            }
-            clips
-        } else {
-            clips
-        };
-        let speakable = |corpus: &Corpus, clips: Vec<u32>| -> (Vec<u32>, Vec<u32>) {
-            let sizes = corpus.sizes();
-            let has_text = |clip: u32| corpus.entry(clip).tokens > 2;
-            clips
-                .into_iter()
-                .partition(|&clip| sizes[clip as usize].frames >= sizes[clip as usize].tokens && has_text(clip))
-        };
-        // A voice knows the symbols that it was trained on; what else the validation texts have is skipped.
-        let vocabulary = match corpus.settings().frontend.vocabulary.is_empty() {
-            true => corpus.vocabulary_of(clips.iter().copied()),
-            false => corpus.frontend().vocabulary.clone(),
-        };
-        let same = Arc::ptr_eq(&corpus, &validation);
-        let corpus = Arc::new(corpus.with_vocabulary(vocabulary.clone()));
-        let validation = if same { corpus.clone() } else { Arc::new(validation.with_vocabulary(vocabulary)) };
-        let (clips, too_fast) = speakable(&corpus, clips);
-        let (validation_clips, _) = speakable(&validation, validation_clips);
-        if clips.is_empty() || validation_clips.is_empty() {
-            let what = if clips.is_empty() { "train" } else { "validate" };
-            return Err(format!("no clip is left to {what} on: all have more tokens than frames"));
-        }
-        Ok(Data { corpus, clips, validation, validation_clips, too_fast })
-    }
-
-    /// Which clips these are, wherever they lie.
-    pub fn identity(&self) -> DataIdentity {
-        let mut hash = Xxh3::new();
-        for (corpus, clips) in [(&self.corpus, &self.clips), (&self.validation, &self.validation_clips)] {
-            for &clip in clips {
-                let entry = corpus.entry(clip);
-                hash.update(&entry.samples.to_le_bytes());
-                hash.update(&entry.rate.to_le_bytes());
-                hash.update(&entry.tokens.to_le_bytes());
-                hash.update(&entry.speaker.to_le_bytes());
-            }
-        }
-        DataIdentity {
-            folder: full(&self.corpus).display().to_string(),
-            validation_folder: (full(&self.validation) != full(&self.corpus))
-                .then(|| full(&self.validation).display().to_string()),
-            audio_folder: self.corpus.settings().audio_folder.clone(),
-            clips: self.clips.len(),
-            validation_clips: self.validation_clips.len(),
-            speakers: self.corpus.speakers().len().max(1),
-            hash: format!("{:016x}", hash.digest()),
-        }
-    }
-
-    /// A stretch of each speaker's speech, by name, normalised: what a voice is asked for by name with.
-    pub(crate) fn voices(&self, loader: &Loader, stats: &MelStats, most: usize) -> Tensors {
-        let (loader, sizes) = (loader.log_mel(), self.corpus.sizes());
-        let mut chosen: BTreeMap<u16, u32> = BTreeMap::new();
-        for &clip in &self.clips {
-            let size = |clip: u32| (sizes[clip as usize].frames as usize).min(REFERENCE_FRAMES);
-            let best = chosen.entry(self.corpus.entry(clip).speaker).or_insert(clip);
-            if size(clip) > size(*best) {
-                *best = clip;
-            }
-        }
-        let n_mels = self.corpus.settings().mel.n_mels;
-        let mut voices = Tensors::new();
-        for (speaker, clip) in chosen.into_iter().take(most) {
-            let size = sizes[clip as usize];
-            let planned = PlannedBatch {
-                cursor: Cursor::START,
-                clips: vec![clip],
-                rows: 1,
-                frames: size.frames as usize,
-                tokens: size.tokens as usize,
-            };
-            let batch = loader.load(&planned);
-            if batch.clips.is_empty() {
-                continue;
-            }
-            let kept = batch.mel_lengths[0].min(REFERENCE_FRAMES);
-            let mut values = vec![0.0; kept * n_mels];
-            stats.normalize(&batch.sound, batch.frames, kept, &mut values);
-            let name = self.corpus.speakers().get(usize::from(speaker)).cloned().unwrap_or_default();
-            voices.insert(name, HostTensor { shape: vec![kept, n_mels], values });
-        }
-        voices
-    }
-
-    /// The loader of a run: the training clips, with a cache for what the data lane reads of them. Everything else that the run reads of
-    /// this corpus is a view of it.
-    pub(crate) fn loader(&self, settings: &TrainConfig, features: FeaturesOn) -> Result<Arc<Loader>, String> {
-        let cache = self.corpus.cache(settings.pipeline.cache, settings.pipeline.cache_limit);
-        let as_signal = features == FeaturesOn::Data;
-        let settings = LoadSettings { as_signal, ..load_settings(settings, settings.data.batch_size) };
-        Loader::new(self.corpus.clone(), self.clips.clone(), settings, cache).map_err(|error| error.to_string())
-    }
-}
-
-/// Where a corpus really is, however it was named.
-fn full(corpus: &Corpus) -> PathBuf {
-    corpus.folder().canonicalize().unwrap_or_else(|_| corpus.folder().to_owned())
-}
-
 /// How batches are formed.
-fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
+pub(crate) fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
     let (seed, static_shapes) = (settings.run.seed, settings.data.static_shapes);
     let plan = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
     LoadSettings { plan, ..LoadSettings::default() }
@@ -236,7 +88,7 @@ impl Feed {
         lanes: &Lanes,
         model: &Device,
         budgets: &Budgets,
-    ) -> Result<Feed, String> {
+    ) -> Result<Feed, DataError> {
         let loader = data.loader(settings, lanes.placement.features)?;
         Feed::with_loader(&loader, data, settings, stats, (shape, reference), lanes, model, budgets)
     }
@@ -252,7 +104,7 @@ impl Feed {
         lanes: &Lanes,
         model: &Device,
         budgets: &Budgets,
-    ) -> Result<Feed, String> {
+    ) -> Result<Feed, DataError> {
         let lane = match lanes.placement.features {
             FeaturesOn::Cpu => None,
             FeaturesOn::Data => {
@@ -324,18 +176,20 @@ impl Feed {
             })
             .stage(Stage::Preprocess, move |batch| {
                 if let Some(fault) = fault {
-                    fault.strike(batch.cursor, &surroundings)?;
+                    fault.inject(batch.cursor, &surroundings)?;
                 }
                 let mut prepared = prepare(batch, &stats, seed, shape.group);
-                let sound = match &lane {
+                let audio = match &lane {
                     None => None,
-                    Some(lane) => lane.features(&mut prepared).map_err(|why| Fault::new(why).fatal())?,
+                    Some(lane) => {
+                        lane.features(&mut prepared).map_err(|error| Fault::new(error.to_string()).fatal())?
+                    }
                 };
-                Ok((prepared, sound))
+                Ok((prepared, audio))
             })
             .prefetch(Place::Data, &self.data_queue)
             .lease(model, move |(prepared, _)| prepared.inputs.device_bytes(&shape))
-            .stage(Stage::Transfer, move |(prepared, sound)| Ok(prepared.upload(sound, &shape, &device)))
+            .stage(Stage::Transfer, move |(prepared, audio)| Ok(prepared.upload(audio, &shape, &device)))
             .release(host)
             .release(data)
             .prefetch(Place::Model, &self.prefetch_buffer_size)
@@ -399,13 +253,13 @@ impl Feed {
         (self.loader.batch_bytes(&largest), self.lane.as_ref().map_or(0, data))
     }
 
-    /// Lets as many batches wait on the model's device as was asked for. Until then it is one: what the model itself
+    /// Lets as many batches wait on the model's device as was requested. Until then it is one: what the model itself
     /// takes is not known yet.
     pub fn open_prefetch_buffer(&self) {
         self.prefetch_buffer_size.set(*self.prefetch_buffer_size.range().end());
     }
 
-    /// Tells what the host holds for the data lane: batches that are leased, and features that are kept.
+    /// What the host holds for the data lane: batches that are leased, and features that are kept.
     pub fn host_meter(&self) -> Box<dyn Fn() -> u64> {
         let (loader, host) = (self.loader.clone(), self.budgets.host.clone());
         Box::new(move || {
@@ -420,7 +274,7 @@ impl Feed {
     }
 
     /// Clips that turned out to be bad.
-    pub fn left_out(&self) -> Vec<FaultReport> {
+    pub fn skipped(&self) -> Vec<FaultReport> {
         self.loader.ledger().reports()
     }
 
@@ -431,7 +285,7 @@ impl Feed {
         settings: &TrainConfig,
         reference: Option<usize>,
         most: usize,
-    ) -> Result<Vec<HeldOutBatch>, String> {
+    ) -> Result<Vec<HeldOutBatch>, DataError> {
         if !Arc::ptr_eq(&data.corpus, &data.validation) {
             return validation_batches(data, settings, &self.stats, self.shape.group, reference, most);
         }
@@ -448,11 +302,11 @@ pub fn validation_batches(
     group: usize,
     reference: Option<usize>,
     most: usize,
-) -> Result<Vec<HeldOutBatch>, String> {
+) -> Result<Vec<HeldOutBatch>, DataError> {
     let settings = validation_settings(settings, stats, group, reference);
     let cache = data.validation.cache(CacheMode::Off, 0);
     let loader = Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache);
-    let loader = loader.map_err(|error| error.to_string())?;
+    let loader = loader.map_err(DataError::Features)?;
     held_out(&loader, stats, group)
 }
 
@@ -477,14 +331,14 @@ fn validation_settings(
     }
 }
 
-fn held_out(loader: &Loader, stats: &MelStats, group: usize) -> Result<Vec<HeldOutBatch>, String> {
+fn held_out(loader: &Loader, stats: &MelStats, group: usize) -> Result<Vec<HeldOutBatch>, DataError> {
     let batches = loader.plan(0).into_iter().map(|planned| loader.load(&planned));
     let prepared: Vec<HeldOutBatch> = (batches.filter(|batch| !batch.clips.is_empty()))
         .map(|batch| prepare(batch, stats, 0, group))
         .map(|prepared| HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs })
         .collect();
     if prepared.is_empty() {
-        return Err("not one validation clip can be read".to_owned());
+        return Err(DataError::NoValidation);
     }
     Ok(prepared)
 }

@@ -29,12 +29,12 @@ pub(crate) enum Source {
     Gauge(Arc<Gauge>),
     /// The memory of the process, less what the host holds for the data lane.
     Process(Box<dyn Fn() -> u64>),
-    /// Nobody tells: what is counted one by one.
+    /// No counter: what is counted one by one.
     Counted,
 }
 
 impl Source {
-    /// In use (where that is told apart) and held.
+    /// In use (where the two are distinguished) and held.
     fn read(&self) -> Option<(Option<u64>, u64)> {
         match self {
             Source::Pool(device) => {
@@ -67,11 +67,11 @@ pub(crate) struct Guard {
     parameters: u64,
     /// What the largest step needs besides: activations and gradients, as the longest batch showed it.
     activations: u64,
-    /// What it took at the last look.
+    /// What it took at the last reading.
     before: u64,
-    /// What the driver tells about the device, if it is on a bus; asked now and then.
+    /// What the driver reports about the device, if it is on a bus; asked now and then.
     probe: Option<(Probes, PciAddress, Option<u32>)>,
-    told: Option<DeviceReadings>,
+    readings: Option<DeviceReadings>,
 }
 
 impl Guard {
@@ -92,7 +92,7 @@ impl Guard {
             activations: 0,
             before: 0,
             probe: at.pci.clone().map(|pci| (Probes::new(), pci, at.vendor)),
-            told: None,
+            readings: None,
         }
     }
 
@@ -162,9 +162,9 @@ impl Guard {
 
     /// After a step or a batch: what the lane takes, and whether that grows and grows. An error when it takes more than it
     /// may, even after unused pages were given back.
-    pub(crate) fn look(&mut self, step: u64) -> Result<(LaneMemory, Option<Leak>), MemoryLimitExceeded> {
-        if step.is_multiple_of(PROBE_EVERY) || self.told.is_none() {
-            self.told = self.probe.as_ref().map(|(probes, pci, vendor)| probes.read(Some(pci), *vendor));
+    pub(crate) fn read(&mut self, step: u64) -> Result<(LaneMemory, Option<Leak>), MemoryLimitExceeded> {
+        if step.is_multiple_of(PROBE_EVERY) || self.readings.is_none() {
+            self.readings = self.probe.as_ref().map(|(probes, pci, vendor)| probes.read(Some(pci), *vendor));
         }
         let mut reading = self.reading();
         if let Some(limit) = self.limit
@@ -180,24 +180,24 @@ impl Guard {
         Ok((reading, leak))
     }
 
-    /// An error when `asked` more would be too much.
-    pub(crate) fn check_against(&self, used: u64, asked: u64, what: &str) -> Result<(), MemoryLimitExceeded> {
+    /// An error when `requested` more would be too much.
+    pub(crate) fn check_against(&self, used: u64, requested: u64, what: &str) -> Result<(), MemoryLimitExceeded> {
         match self.limit {
-            Some(limit) if used.saturating_add(asked) > limit => Err(self.exceeded(limit, used, asked, what)),
+            Some(limit) if used.saturating_add(requested) > limit => Err(self.exceeded(limit, used, requested, what)),
             _ => Ok(()),
         }
     }
 
-    fn exceeded(&self, limit: u64, used: u64, asked: u64, what: &str) -> MemoryLimitExceeded {
+    fn exceeded(&self, limit: u64, used: u64, requested: u64, what: &str) -> MemoryLimitExceeded {
         let what = what.to_owned();
-        MemoryLimitExceeded { lane: self.lane, limit_bytes: limit, used_bytes: used, asked_bytes: asked, what }
+        MemoryLimitExceeded { lane: self.lane, limit_bytes: limit, used_bytes: used, requested_bytes: requested, what }
     }
 
     /// A batch that its budget refused, in the lane's own figures.
     pub(crate) fn refused(&self, over: &OverLimit) -> MemoryLimitExceeded {
         let rest = self.held_bytes() + self.activations;
         let limit = self.limit.unwrap_or(over.limit_bytes as u64);
-        self.exceeded(limit, rest + over.used_bytes as u64, over.asked_bytes as u64, "a batch")
+        self.exceeded(limit, rest + over.used_bytes as u64, over.requested_bytes as u64, "a batch")
     }
 
     /// Lets the allocator give back what it does not use.
@@ -218,9 +218,9 @@ impl Guard {
         let pool = self.source.read();
         let batches = self.budget.used_bytes() as u64;
         let counted = batches + self.held_bytes() + self.activations;
-        let told = self.told.as_ref();
+        let readings = self.readings.as_ref();
         let mut source = self.source.name().to_owned();
-        if let Some(from) = told.and_then(|told| told.memory_used.source()) {
+        if let Some(from) = readings.and_then(|readings| readings.memory_used.source()) {
             source = format!("{source}; {from}");
         }
         LaneMemory {
@@ -234,9 +234,9 @@ impl Guard {
             gradients_bytes: 0,
             pool_in_use_bytes: pool.and_then(|(in_use, _)| in_use),
             pool_reserved_bytes: Some(pool.map_or(counted, |(_, held)| held)),
-            device_used_bytes: told.and_then(|told| told.memory_used.value().copied()),
-            device_total_bytes: told.and_then(|told| told.memory_total.value().copied()).or(self.total),
-            device_load_percent: told.and_then(|told| told.utilisation.value().copied()),
+            device_used_bytes: readings.and_then(|readings| readings.memory_used.value().copied()),
+            device_total_bytes: readings.and_then(|readings| readings.memory_total.value().copied()).or(self.total),
+            device_load_percent: readings.and_then(|readings| readings.utilization.value().copied()),
             source,
         }
     }

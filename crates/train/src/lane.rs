@@ -1,5 +1,7 @@
-//! The data lane's device: samples in, normalised log-mel out, a batch at a time.
+//! The data lane's device: samples in, normalized log-mel out, a batch at a time.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +12,40 @@ use tandem_model::{Device, DeviceMel};
 
 use crate::features::Prepared;
 
-/// What the windows of one piece may take on the device, unless told otherwise.
+/// What the windows of one piece may take on the device, unless something else is requested.
 const PIECE_BYTES: usize = 256_000_000;
+
+/// What a device says when it fails.
+type DeviceError = Box<dyn Error + Send + Sync>;
+
+/// Why the data lane's device cannot compute features.
+#[derive(Debug)]
+pub enum LaneError {
+    /// It only has transforms whose length is a power of two; this is `n_fft`.
+    NotAPowerOfTwo(usize),
+    /// The device failed.
+    Device(DeviceError),
+}
+
+impl fmt::Display for LaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LaneError::NotAPowerOfTwo(n_fft) => {
+                write!(f, "features on the data lane need a transform of a power of two, n_fft is {n_fft}")
+            }
+            LaneError::Device(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl Error for LaneError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            LaneError::NotAPowerOfTwo(_) => None,
+            LaneError::Device(error) => Some(&**error),
+        }
+    }
+}
 
 /// Computes features on a device. Its tables live there as long as it does.
 #[derive(Debug)]
@@ -24,13 +58,13 @@ pub struct DataLane {
     filters: Tensor<3>,
     /// `[1, 1, n_mels]`.
     mean: Tensor<3>,
-    /// One over the deviation, `[1, 1, n_mels]`.
+    /// One over the std, `[1, 1, n_mels]`.
     scale: Tensor<3>,
     piece_bytes: usize,
     gauge: Arc<Gauge>,
 }
 
-/// What the allocator of a device holds, for other threads to look at without waiting for the device.
+/// What the allocator of a device holds, for other threads to read without waiting for the device.
 #[derive(Debug, Default)]
 pub struct Gauge {
     in_use: AtomicU64,
@@ -54,10 +88,10 @@ impl Gauge {
 
 impl DataLane {
     /// For these settings; an error when the device has no transform of that length.
-    pub fn new(settings: &MelSettings, stats: &MelStats, device: &Device) -> Result<DataLane, String> {
+    pub fn new(settings: &MelSettings, stats: &MelStats, device: &Device) -> Result<DataLane, LaneError> {
         let (n_fft, n_mels) = (settings.n_fft, settings.n_mels);
         if !n_fft.is_power_of_two() {
-            return Err(format!("features on the data lane need a transform of a power of two, n_fft is {n_fft}"));
+            return Err(LaneError::NotAPowerOfTwo(n_fft));
         }
         let bins = n_fft / 2 + 1;
         let mut filters = vec![0.0; bins * n_mels];
@@ -110,13 +144,13 @@ impl DataLane {
     }
 
     /// The features of a batch, none if it has them already. Waits until the device is done, so that the time is seen.
-    pub fn features(&self, prepared: &mut Prepared) -> Result<Option<DeviceMel>, String> {
+    pub fn features(&self, prepared: &mut Prepared) -> Result<Option<DeviceMel>, LaneError> {
         let Some(signal) = prepared.signal.take() else { return Ok(None) };
         let inputs = &prepared.inputs;
         let mel = self.rows(&signal.samples, &inputs.mel_lengths, inputs.frames);
         let reference = (inputs.reference.as_ref().zip(signal.reference.as_ref()))
             .map(|(reference, samples)| self.rows(samples, &reference.lengths, reference.frames));
-        self.device.sync().map_err(|error| error.to_string())?;
+        self.device.sync().map_err(|error| LaneError::Device(error.into()))?;
         // Asked for here: who asks a device waits for it.
         self.gauge.read(&self.device);
         Ok(Some(DeviceMel { mel, reference }))

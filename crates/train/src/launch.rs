@@ -12,9 +12,9 @@ use tandem_flow::Context;
 use tandem_text::{Frontend, Lexicon, LexiconError, Vocabulary};
 
 use crate::checkpoint::{self, State};
+use crate::data::Data;
 use crate::events::{Event, Report, TrainError};
-use crate::feed::Data;
-use crate::run::RunFolder;
+use crate::run::RunDir;
 use crate::settings::{Facts, Requested, SettingsError, resolve, resolve_corpus};
 use crate::trainer::{Start, Trainer};
 
@@ -22,7 +22,7 @@ use crate::trainer::{Start, Trainer};
 #[derive(Debug)]
 pub struct Run {
     corpus: PathBuf,
-    dir: RunFolder,
+    dir: RunDir,
     requested: Requested,
     lanes: Option<Lanes>,
     context: Context,
@@ -82,7 +82,7 @@ impl Run {
     pub fn new(corpus: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Run {
         Run {
             corpus: corpus.into(),
-            dir: RunFolder::new(dir),
+            dir: RunDir::new(dir),
             requested: Requested::new(),
             lanes: None,
             context: Context::default(),
@@ -124,7 +124,7 @@ impl Run {
         let saved = state.map(|state| &state.settings);
         let read = corpus_settings(&self.requested, state)?;
         let corpus = Corpus::open(&self.corpus, read).map_err(RunError::Corpus)?;
-        let data = Data::new(Arc::new(corpus), None).map_err(|why| train(TrainError::Data(why)))?;
+        let data = Data::new(Arc::new(corpus), None).map_err(|error| train(error.into()))?;
         let lanes = self.lanes.unwrap_or_else(Lanes::cpu);
         let facts = Facts::new(data.clips.len(), &lanes.placement);
         let (config, resolved) = resolve(&self.requested, saved, &facts).map_err(RunError::Settings)?;

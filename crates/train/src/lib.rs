@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `settings/` | [`SETTINGS`]: one row for each setting; [`resolve`]: from [`Requested`] to [`TrainConfig`] |
 //! | `launch.rs` | [`Run`]: from a directory of clips to a report in a few lines |
-//! | `feed.rs` | [`Data`], [`Feed`]: batches on their way to the model; read this first |
+//! | `feed.rs` | [`Feed`]: batches on their way to the model; read this first |
+//! | `data.rs` | [`Data`]: the clips to train and to validate on |
 //! | `features.rs` | [`prepare`]: normalized frames, noise, timesteps |
 //! | `lane.rs` | [`DataLane`]: features on the data lane's device |
 //! | `preflight.rs` | the longest batch before the first step |
@@ -18,15 +19,16 @@
 //! | `monitor.rs` | snapshots of the last hundred steps, and what is worth reporting |
 //! | `events.rs` | [`Event`], [`Report`]: what a run reports about itself |
 //! | `checkpoint.rs` | [`Checkpoints`]: atomic, checksummed |
-//! | `run.rs` | [`RunFolder`]: manifest, log, report |
+//! | `run.rs` | [`RunDir`]: manifest, log, report |
 //! | `record.rs` | [`RunRecord`]: what the directory of a run says |
 //! | `profile_run.rs` | [`profile_steps`]: some steps of the real pipeline, to see where the time goes |
 //! | `measure.rs` | [`measure_data`], [`measure_model`]: a few batches and steps, to see what a run would take |
 //! | `memory.rs` | the memory of this process |
 
 pub mod checkpoint;
+mod data;
 mod events;
-mod fault;
+mod fault_injection;
 mod features;
 mod feed;
 mod guard;
@@ -48,19 +50,20 @@ mod trainer;
 mod window;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State, VoiceError};
-pub use events::{Ending, Event, Preflight, Report, TrainError};
-pub use fault::LaneFault;
+pub use data::{Data, DataError, Purpose};
+pub use events::{Event, Outcome, Preflight, Report, TrainError};
+pub use fault_injection::LaneFault;
 pub use features::{Prepared, Ready, Signal, measure_mel_stats, prepare};
-pub use feed::{Budgets, Data, Feed, validation_batches};
-pub use lane::{DataLane, Gauge};
+pub use feed::{Budgets, Feed, validation_batches};
+pub use lane::{DataLane, Gauge, LaneError};
 pub use launch::{Run, RunError, corpus_settings};
-pub use measure::{GoOn, MeasuredModel, measure_data, measure_model};
+pub use measure::{KeepGoing, MeasuredModel, measure_data, measure_model};
 pub use optim::{
     AdamW, AdamWSettings, Ema, Grads, LearningRate, LossScale, OptimizationLevel, Optimizer, OptimizerKind, Schedule,
 };
 pub use profile_run::{Profiled, Setup, measure_alone, profile_steps};
 pub use record::{RecordError, RunRecord};
-pub use run::{Log, RUN_FORMAT, RunFolder, read_log};
+pub use run::{Log, RUN_FORMAT, RunDir, read_log};
 pub use settings::{
     DataSettings, DefaultValue, Facts, Field, HalfPrecision, Kind, MemorySettings, ModelSettings, NanPolicy, Off,
     OnResume, OptimizerSettings, PipelineSettings, Requested, ResolvedSetting, RunSettings, SETTINGS, Scope, Setting,

@@ -10,9 +10,10 @@ use tandem_flow::{Context, Cursor, Stage};
 use tandem_model::{InputShape, ModelConfig, REFERENCE_FRAMES, weights};
 use tandem_observe::Paces;
 
+use crate::data::{Data, DataError};
 use crate::events::{Preflight, TrainError};
 use crate::features::measure_mel_stats;
-use crate::feed::{Budgets, Data, Feed};
+use crate::feed::{Budgets, Feed};
 use crate::guard::guards;
 use crate::preflight::preflight;
 use crate::settings::TrainConfig;
@@ -45,9 +46,8 @@ impl Stand {
     pub(crate) fn new(data: &Data, settings: &TrainConfig) -> Result<Stand, TrainError> {
         let mut settings = settings.clone();
         settings.pipeline.autotune = false;
-        let loader = data.loader(&settings, FeaturesOn::Cpu).map_err(TrainError::Data)?;
-        let stats = measure_mel_stats(&loader)
-            .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
+        let loader = data.loader(&settings, FeaturesOn::Cpu)?;
+        let stats = measure_mel_stats(&loader).ok_or(DataError::NoStatistics)?;
         let reference = data.corpus.speakers().len() > 1;
         let n_mels = data.corpus.settings().mel.n_mels;
         let config = ModelConfig::new(settings.model.size, data.corpus.frontend().vocabulary.size(), n_mels, reference);
@@ -59,12 +59,12 @@ impl Stand {
         let device = learning_device(&lanes.model, &self.settings);
         let shape = (InputShape::new(&self.config), self.config.reference.then_some(REFERENCE_FRAMES));
         let Stand { settings, stats, budgets, .. } = self;
-        Feed::new(data, settings, stats, shape, lanes, &device, budgets).map_err(TrainError::Data)
+        Ok(Feed::new(data, settings, stats, shape, lanes, &device, budgets)?)
     }
 }
 
 /// Whether to continue; called after each batch and step.
-pub type GoOn<'a> = &'a mut dyn FnMut() -> bool;
+pub type KeepGoing<'a> = &'a mut dyn FnMut() -> bool;
 
 /// The same settings as in a first epoch: nothing comes from a cache.
 fn uncached(settings: &TrainConfig) -> TrainConfig {
@@ -74,13 +74,13 @@ fn uncached(settings: &TrainConfig) -> TrainConfig {
 }
 
 /// What the pipeline delivers when the model takes everything at once: the mean of `batches` batches after one that
-/// warms up, without a cache, as the first epoch is. `step_ms` is left 0. None when `go_on` says so.
+/// warms up, without a cache, as the first epoch is. `step_ms` is left 0. None when `keep_going` says so.
 pub fn measure_data(
     data: &Data,
     settings: &TrainConfig,
     lanes: &Lanes,
     batches: usize,
-    go_on: GoOn<'_>,
+    keep_going: KeepGoing<'_>,
 ) -> Result<Option<Paces>, TrainError> {
     let stand = Stand::new(data, &uncached(settings))?;
     let context = Context::default();
@@ -91,7 +91,7 @@ pub fn measure_data(
             Some(Err(error)) => return Err(TrainError::Stage(error)),
             None => break,
         }
-        if !go_on() {
+        if !keep_going() {
             return Ok(None);
         }
     }
@@ -105,13 +105,13 @@ pub fn measure_data(
     }))
 }
 
-/// What `steps` steps take after one that warms up, and what the longest batch takes. None when `go_on` says so.
+/// What `steps` steps take after one that warms up, and what the longest batch takes. None when `keep_going` says so.
 pub fn measure_model(
     data: &Data,
     settings: &TrainConfig,
     lanes: &Lanes,
     steps: usize,
-    go_on: GoOn<'_>,
+    keep_going: KeepGoing<'_>,
 ) -> Result<Option<MeasuredModel>, TrainError> {
     let stand = Stand::new(data, &uncached(settings))?;
     let feed = stand.feed(data, lanes)?;
@@ -120,11 +120,11 @@ pub fn measure_model(
     let (_, mut guard) = guards(&feed, &stand.settings, lanes, &stand.budgets);
     let too_much = |error| TrainError::Memory(error, Vec::new());
     guard.admit_model(parameters).map_err(too_much)?;
-    let longest = feed.longest().ok_or_else(|| TrainError::Data("the longest batch cannot be read".to_owned()))?;
+    let longest = feed.longest().ok_or(DataError::NoLongestBatch)?;
     let batch_bytes = longest.inputs.bytes(&learner.input_shape());
     let (preflight, footprint) = preflight(&longest, &mut learner, &mut guard)?;
     drop(longest);
-    if !go_on() {
+    if !keep_going() {
         return Ok(None);
     }
     let context = Context::default();
@@ -134,7 +134,7 @@ pub fn measure_model(
         let started = Instant::now();
         StepRecord::read(&[learner.step(batch)]);
         seconds.push(started.elapsed().as_secs_f64());
-        if !go_on() {
+        if !keep_going() {
             return Ok(None);
         }
     }

@@ -62,7 +62,7 @@ pub fn used_bytes() -> u64 {
     }
 }
 
-/// Runs `work` and tells how much more than before was in use at most.
+/// Runs `work` and returns how much more than before was in use at most.
 pub fn most_used_during<T>(work: impl FnOnce() -> T) -> (T, u64) {
     if NOW.load(Relaxed) == 0 {
         reset_peak();
@@ -93,7 +93,7 @@ pub fn peak_bytes() -> Option<u64> {
     status("VmHWM")
 }
 
-/// Forgets the most it ever took, so that [`peak_bytes`] tells about what comes, where that can be done.
+/// Forgets the most it ever took, so that [`peak_bytes`] is about what comes, where that can be done.
 fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -14,7 +14,7 @@ use tandem_observe::{
 
 use crate::feed::Feed;
 use crate::memory;
-use crate::run::{Log, RunFolder};
+use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use tandem_data::files::write_atomically;
 
@@ -32,7 +32,7 @@ pub(crate) struct Monitor {
     started: Instant,
     notices: Notices,
     cpu: CpuMeter,
-    run: RunFolder,
+    run: RunDir,
     log: Option<Log>,
     written: Option<f64>,
     /// The last snapshot.
@@ -54,7 +54,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Monitor {
-    pub(crate) fn new(run: &RunFolder, first_step: u64) -> Monitor {
+    pub(crate) fn new(run: &RunDir, first_step: u64) -> Monitor {
         Monitor {
             started: Instant::now(),
             notices: Notices::default(),

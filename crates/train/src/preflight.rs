@@ -1,5 +1,5 @@
 //! SPEC G5: the longest batch before the first step, so that too little memory shows now and not at hour nine. One clip,
-//! two, four: each tells whether twice as many would still fit, so that the device never runs out on the way.
+//! two, four: each shows whether twice as many would still fit, so that the device never runs out on the way.
 
 use std::time::Instant;
 
@@ -69,7 +69,7 @@ pub(crate) fn preflight(
     let mut trials = Trials::default();
     let mut next = if limit.is_some() { 1 } else { wanted };
     while trials.rows() < wanted {
-        // With several parts the gradients of those before are kept.
+        // With several micro-batches the gradients of those before are kept.
         let more = if next < rows { guard.gradient_bytes() } else { 0 };
         let fits = guard.check_against(fixed, trials.predict(next) + more, "the longest batch").and_then(|()| {
             let part = inputs.micro_batch(0..next);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trials_tell_what_more_would_take() {
+    fn trials_say_what_more_would_take() {
         let mut trials = Trials::default();
         assert_eq!(trials.predict(1), 0, "nothing is known yet: one clip is tried");
         trials.add(1, 130);

@@ -12,12 +12,13 @@ use tandem_flow::{Context, Cursor, Error, ErrorKind, Flow, QueueStats, Stage, Tr
 use tandem_model::{Inputs, weights};
 use tandem_observe::{Alone, Pressure};
 
+use crate::data::Data;
 use crate::events::TrainError;
-use crate::fault::LaneFault;
+use crate::fault_injection::LaneFault;
 use crate::features::Ready;
-use crate::feed::{Data, Feed};
+use crate::feed::Feed;
 use crate::guard::guards;
-use crate::measure::{GoOn, Stand};
+use crate::measure::{KeepGoing, Stand};
 use crate::memory;
 use crate::settings::TrainConfig;
 use crate::step::{Learner, StepRecord};
@@ -70,8 +71,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// For about so many steps. None when `go_on` says so.
-    fn new(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result<Option<Bench>, TrainError> {
+    /// For about so many steps. None when `keep_going` says so.
+    fn new(setup: &Setup<'_>, steps: usize, keep_going: KeepGoing<'_>) -> Result<Option<Bench>, TrainError> {
         let Setup { data, settings, lanes, fault } = setup;
         let cached = settings.pipeline.cache != CacheMode::Off;
         let data = if cached { some_of(data, steps * settings.data.batch_size) } else { (*data).clone() };
@@ -83,7 +84,7 @@ impl Bench {
             start = Cursor { epoch: 1, batch: 0 };
             for batch in feed.first_epoch(&Context::default()) {
                 batch.map_err(TrainError::Stage)?;
-                if !go_on() {
+                if !keep_going() {
                     return Ok(None);
                 }
             }
@@ -104,10 +105,14 @@ fn some_of(data: &Data, most: usize) -> Data {
     Data { clips: data.clips.iter().copied().step_by(every).collect(), ..data.clone() }
 }
 
-/// Runs `steps` steps of the real pipeline. With a cache, those of an epoch after the first. None when `go_on`, which is
+/// Runs `steps` steps of the real pipeline. With a cache, those of an epoch after the first. None when `keep_going`, which is
 /// asked after each batch and step, says so.
-pub fn profile_steps(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result<Option<Profiled>, TrainError> {
-    let Some(bench) = Bench::new(setup, steps, &mut *go_on)? else { return Ok(None) };
+pub fn profile_steps(
+    setup: &Setup<'_>,
+    steps: usize,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<Profiled>, TrainError> {
+    let Some(bench) = Bench::new(setup, steps, &mut *keep_going)? else { return Ok(None) };
     let lanes = setup.lanes;
     let Bench { stand, feed, .. } = &bench;
     let mut context = Context::default();
@@ -137,10 +142,10 @@ pub fn profile_steps(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result
         if let Some(error) = failure(step.err()) {
             return error.map(|()| None);
         }
-        readings = vec![data_guard.look(number).map_err(too_much)?.0, model_guard.look(number).map_err(too_much)?.0];
+        readings = vec![data_guard.read(number).map_err(too_much)?.0, model_guard.read(number).map_err(too_much)?.0];
         let used = readings.iter().map(LaneMemory::used_bytes).collect();
         memory.push((context.clock.now().as_secs_f64(), memory::resident_bytes(), used));
-        if !go_on() {
+        if !keep_going() {
             return Ok(None);
         }
     }
@@ -168,8 +173,12 @@ pub fn profile_steps(setup: &Setup<'_>, steps: usize, go_on: GoOn<'_>) -> Result
     }))
 }
 
-/// What `batches` batches take in each stage with nothing beside them, for predictions. None when `go_on` says so.
-pub fn measure_alone(setup: &Setup<'_>, batches: usize, go_on: GoOn<'_>) -> Result<Option<Alone>, TrainError> {
+/// What `batches` batches take in each stage with nothing beside them, for predictions. None when `keep_going` says so.
+pub fn measure_alone(
+    setup: &Setup<'_>,
+    batches: usize,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<Alone>, TrainError> {
     /// Batches that do not count.
     const WARM_UP: usize = 2;
     let mut settings = setup.settings.clone();
@@ -177,7 +186,7 @@ pub fn measure_alone(setup: &Setup<'_>, batches: usize, go_on: GoOn<'_>) -> Resu
     (pipeline.workers, pipeline.buffer_size, pipeline.pipeline_depth, pipeline.prefetch_buffer_size) = (0, 0, 1, 0);
     let synchronous = Setup { settings, ..setup.clone() };
     let steps = batches + WARM_UP;
-    let Some(bench) = Bench::new(&synchronous, steps, &mut *go_on)? else { return Ok(None) };
+    let Some(bench) = Bench::new(&synchronous, steps, &mut *keep_going)? else { return Ok(None) };
     let mut context = Context::default();
     context.trace = Trace::with_cpu_time(16 * (steps + 64), memory::cpu_time);
     let trainer = Mutex::new(Learner::new(&bench.stand.config, &bench.stand.settings, &setup.lanes.model));
@@ -189,14 +198,14 @@ pub fn measure_alone(setup: &Setup<'_>, batches: usize, go_on: GoOn<'_>) -> Resu
         if let Some(error) = failure(step.err()) {
             return error.map(|()| None);
         }
-        if !go_on() {
+        if !keep_going() {
             return Ok(None);
         }
     }
     Ok(Alone::new(&context.trace.spans(), WARM_UP))
 }
 
-/// A step is over when its numbers are there: a profile tells what a user waits for.
+/// A step is over when its numbers are there: a profile shows what a user waits for.
 fn step_to_the_end(learner: &Mutex<Learner>, ready: Ready) {
     StepRecord::read(&[lock(learner).step(ready)]);
 }

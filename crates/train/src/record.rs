@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tandem_observe::{Snapshot, TimelineSpan};
 
-use crate::run::{RUN_FORMAT, RunFolder};
+use crate::run::{RUN_FORMAT, RunDir};
 use crate::settings::ResolvedSetting;
 
 /// What a run's directory says.
@@ -72,7 +72,7 @@ impl std::error::Error for RecordError {}
 impl RunRecord {
     /// Reads a run's folder; nothing in it is changed.
     pub fn read(path: &Path) -> Result<RunRecord, RecordError> {
-        let run = RunFolder::new(path);
+        let run = RunDir::new(path);
         let manifest = path.join("manifest.json");
         let bytes = fs::read(&manifest).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RecordError::NotARun(path.to_owned()),
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_cut_off_tells_what_is_there() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("log.jsonl");
+    fn a_file_that_is_cut_off_says_what_is_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("log.jsonl");
         fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"st").expect("written");
         let mut damaged = Vec::new();
         let read: Vec<Value> = lines(&path, &mut damaged);
@@ -160,12 +160,12 @@ mod tests {
 
     #[test]
     fn what_is_not_a_run_of_this_version_is_refused_by_name() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let read = || RunRecord::read(folder.path()).map(|_| ()).map_err(|error| error.to_string());
-        let write = |text: &str| fs::write(folder.path().join("manifest.json"), text).expect("written");
+        let dir = tempfile::tempdir().expect("a folder");
+        let read = || RunRecord::read(dir.path()).map(|_| ()).map_err(|error| error.to_string());
+        let write = |text: &str| fs::write(dir.path().join("manifest.json"), text).expect("written");
         let refused = |word: &str| {
             let error = read().expect_err(word);
-            assert!(error.contains(word) && error.contains(&folder.path().display().to_string()), "{error}");
+            assert!(error.contains(word) && error.contains(&dir.path().display().to_string()), "{error}");
         };
         refused("not the folder of a run");
         write("{");

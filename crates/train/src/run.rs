@@ -30,16 +30,16 @@ pub const RUN_FORMAT: u64 = 2;
 
 /// A run's folder.
 #[derive(Clone, Debug)]
-pub struct RunFolder {
+pub struct RunDir {
     path: PathBuf,
     /// Held by this value and its clones, once it was taken.
     lock: Arc<Mutex<Option<fs::File>>>,
 }
 
-impl RunFolder {
+impl RunDir {
     /// A folder, which need not exist.
-    pub fn new(path: impl Into<PathBuf>) -> RunFolder {
-        RunFolder { path: path.into(), lock: Arc::default() }
+    pub fn new(path: impl Into<PathBuf>) -> RunDir {
+        RunDir { path: path.into(), lock: Arc::default() }
     }
 
     /// Where it is.

@@ -7,24 +7,24 @@
 //! | `value.rs` | [`Kind`], [`Value`]: what a setting may be, how it is read and shown |
 //! | `requested.rs` | [`Requested`]: the settings that were given |
 //! | `resolve.rs` | [`resolve`]: from requested, saved and facts to a [`TrainConfig`]; pure |
-//! | `config.rs` | [`TrainConfig`]: every setting of a run, in groups; saved in each checkpoint |
+//! | `train_config.rs` | [`TrainConfig`]: every setting of a run, in groups; saved in each checkpoint |
 
-mod config;
 mod requested;
 mod resolve;
 mod setting;
 mod table;
+mod train_config;
 mod value;
 
-pub(crate) use config::validation_queue;
-pub use config::{
-    DataSettings, MemorySettings, ModelSettings, NanPolicy, OptimizerSettings, PipelineSettings, RunSettings,
-    TrainConfig, prefetch_buffer_size,
-};
 pub use requested::Requested;
 pub use resolve::{
     Facts, HalfPrecision, ResolvedSetting, SettingsError, limits_need_isolation, resolve, resolve_corpus,
 };
 pub use setting::{DefaultValue, Field, OnResume, Scope, Setting};
 pub use table::{SETTINGS, find as find_setting};
+pub(crate) use train_config::validation_queue;
+pub use train_config::{
+    DataSettings, MemorySettings, ModelSettings, NanPolicy, OptimizerSettings, PipelineSettings, RunSettings,
+    TrainConfig, prefetch_buffer_size,
+};
 pub use value::{Kind, Off, Value, Word};

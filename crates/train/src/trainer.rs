@@ -20,21 +20,22 @@ use tandem_text::Frontend;
 
 use self::steps::{Overflows, StepLoop, caught};
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
-use crate::events::{Ending, Event, Report, TrainError};
-use crate::fault::LaneFault;
+use crate::data::{Data, DataError};
+use crate::events::{Event, Outcome, Report, TrainError};
+use crate::fault_injection::LaneFault;
 use crate::features::{Ready, measure_mel_stats};
-use crate::feed::{Budgets, Data, Feed};
+use crate::feed::{Budgets, Feed};
 use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::monitor::{Monitor, SPANS};
 use crate::preflight::preflight;
-use crate::run::{Log, RunFolder};
+use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, StepRecord, learning_device};
 use crate::window::{Window, lane_busy, share};
 use tandem_data::files::write_atomically;
 
-/// Speakers that can be asked for by name, at most.
+/// Speakers that can be requested by name, at most.
 const MOST_VOICES: usize = 256;
 /// Clips that a validation looks at, at most.
 const VALIDATION_CLIPS: usize = 64;
@@ -42,7 +43,7 @@ const VALIDATION_CLIPS: usize = 64;
 /// Hears what happens.
 type OnEvent<'a> = &'a mut dyn FnMut(Event<'_>);
 
-/// A checkpoint that a run goes on from, and where it lies.
+/// A checkpoint that a run resumes from, and where it lies.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The checkpoint.
@@ -58,13 +59,13 @@ fn same_place(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// A run that is about to begin, or to go on.
+/// A run that is about to start or to resume.
 pub struct Trainer {
     settings: TrainConfig,
     data: Data,
     /// Of the training clips; everything that the run reads of them is a view of it.
     loader: Arc<Loader>,
-    run: RunFolder,
+    run: RunDir,
     lanes: Lanes,
     config: ModelConfig,
     stats: MelStats,
@@ -92,11 +93,11 @@ struct Ongoing {
 }
 
 impl Trainer {
-    /// A new run, or one that goes on from `start`.
+    /// A new run, or one that resumes from `start`.
     pub fn new(
         data: Data,
         settings: TrainConfig,
-        run: RunFolder,
+        run: RunDir,
         lanes: Lanes,
         start: Option<Start>,
     ) -> Result<Trainer, TrainError> {
@@ -108,7 +109,7 @@ impl Trainer {
             corpus.settings().mel.n_mels,
             reference,
         );
-        let loader = data.loader(&settings, lanes.placement.features).map_err(TrainError::Data)?;
+        let loader = data.loader(&settings, lanes.placement.features)?;
         let (stats, state) = match &start {
             Some(Start { checkpoint, path }) => {
                 let start_is_here = same_place(path, &run.checkpoints().path(checkpoint.state.step));
@@ -127,8 +128,7 @@ impl Trainer {
                 (checkpoint.state.stats.clone(), state)
             }
             None => {
-                let stats = measure_mel_stats(&loader)
-                    .ok_or_else(|| TrainError::Data("not one of the first clips can be read".to_owned()))?;
+                let stats = measure_mel_stats(&loader).ok_or(DataError::NoStatistics)?;
                 (stats, Ongoing::default())
             }
         };
@@ -191,8 +191,8 @@ impl Trainer {
             && !reported
             && !matches!(error, TrainError::Locked(_))
         {
-            // It failed before its first step; there is nothing else to tell.
-            let _ = self.run.write_report(&json!({"ending": Ending::Failed, "error": error.to_string()}));
+            // It failed before its first step; there is nothing else to report.
+            let _ = self.run.write_report(&json!({"ending": Outcome::Failed, "error": error.to_string()}));
         }
         result
     }
@@ -208,7 +208,7 @@ impl Trainer {
             Some(Start { checkpoint, .. }) => (checkpoint.state.step, checkpoint.state.next.into()),
             None => (0, Cursor::START),
         };
-        self.take_folder(first_step, on_event)?;
+        self.take_dir(first_step, on_event)?;
         let mut context = context.clone();
         if self.settings.pipeline.stall_timeout > 0.0 {
             context.stall_timeout = Some(Duration::from_secs_f64(self.settings.pipeline.stall_timeout));
@@ -223,7 +223,7 @@ impl Trainer {
         steps_loop.monitor.write(&context);
         drop(flow);
         let flushed = caught(|| self.flush(&mut steps_loop, on_event));
-        // What went wrong first is what is told.
+        // What went wrong first is what is reported.
         trained = trained.and_then(|ending| flushed.map(|_| ending));
         let saved = self.save(started, on_event);
         let report = self.report(&context, &mut steps_loop, &trained);
@@ -236,13 +236,13 @@ impl Trainer {
     }
 
     /// Makes the folder the run's own: nobody else writes to it, and nothing in it is of another history.
-    fn take_folder(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
+    fn take_dir(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         let io = |path: PathBuf| move |error| TrainError::Io(path, error);
         self.run.create().map_err(io(self.run.path().to_owned()))?;
         if !self.run.take().map_err(io(self.run.path().join("lock")))? {
             return Err(TrainError::Locked(self.run.path().to_owned()));
         }
-        // That of an earlier start does not tell about this one.
+        // That of an earlier start says nothing about this one.
         let _ = std::fs::remove_file(self.run.report_path());
         let checkpoints = self.run.checkpoints();
         checkpoints.sweep();
@@ -277,8 +277,7 @@ impl Trainer {
         let device = learning_device(&lanes.model, settings);
         let shape = (InputShape::new(&self.config), reference);
         let mut feed =
-            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, shape, lanes, &device, &budgets)
-                .map_err(TrainError::Data)?;
+            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, shape, lanes, &device, &budgets)?;
         feed.fail(self.lane_fault);
         let (data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let (longest_host, longest_data) = feed.longest_bytes();
@@ -301,11 +300,10 @@ impl Trainer {
         let at = &self.lanes.placement.model;
         on_event(Event::Model { parts: &parts, device: format!("{} ({}, {})", at.label(), at.name, at.backend) });
         let flow = self.train_stage(feeding);
-        let validation =
-            feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS).map_err(TrainError::Data)?;
+        let validation = feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS)?;
         if first_step < steps {
             // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
-            // that what it takes can be told from what the data lane takes.
+            // that what it takes can be distinguished from what the data lane takes.
             if model_guard.shares_host() {
                 self.warm_up(context, lane_started, &feed, on_event)?;
                 if model_guard.limit().is_some() {
@@ -340,7 +338,7 @@ impl Trainer {
             pending: Vec::new(),
             window: Window::new(context),
             monitor: Monitor::new(&self.run, first_step),
-            parts: self.lock().micro_batches(),
+            micro_batches: self.lock().micro_batches(),
             last_loss: None,
             readings: 0,
         };
@@ -348,12 +346,12 @@ impl Trainer {
     }
 
     /// What the run was, when it is over.
-    fn report(&self, context: &Context, steps_loop: &mut StepLoop, trained: &Result<Ending, TrainError>) -> Report {
+    fn report(&self, context: &Context, steps_loop: &mut StepLoop, trained: &Result<Outcome, TrainError>) -> Report {
         let step = self.lock().steps();
         let seconds = steps_loop.started.elapsed().as_secs_f64();
         let (train, transfer) = (context.stage(Stage::Train), context.stage(Stage::Transfer));
         Report {
-            ending: *trained.as_ref().unwrap_or(&Ending::Failed),
+            outcome: *trained.as_ref().unwrap_or(&Outcome::Failed),
             error: trained.as_ref().err().map(ToString::to_string),
             step,
             steps: step - steps_loop.first_step,
@@ -379,7 +377,7 @@ impl Trainer {
             stages: context.stages(),
             verdict: steps_loop.monitor.last.as_ref().map(|last| last.verdict.clone()),
             queues: context.queues(),
-            left_out: steps_loop.feed.left_out(),
+            skipped: steps_loop.feed.skipped(),
         }
     }
 
@@ -388,7 +386,7 @@ impl Trainer {
         feed.stage(Stage::Train, move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
     }
 
-    /// Sees that the longest batch fits, in parts if need be.
+    /// Sees that the longest batch fits, in micro-batches if need be.
     fn preflight(
         &self,
         feed: &Feed,
@@ -403,8 +401,8 @@ impl Trainer {
         let (preflight, _) = caught(|| preflight(&longest, &mut learner, guard))?;
         // Also when an earlier start had to split them.
         if learner.micro_batches() > self.settings.optimizer.grad_accum {
-            let (step, parts) = (learner.steps() + 1, learner.micro_batches());
-            on_event(Event::Split { step, parts, kept: parts == before });
+            let (step, micro_batches) = (learner.steps() + 1, learner.micro_batches());
+            on_event(Event::Split { step, micro_batches, kept: micro_batches == before });
         }
         on_event(Event::Preflight(&preflight));
         Ok(())

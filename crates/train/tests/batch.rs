@@ -67,9 +67,9 @@ fn measure(loader: &Loader, stats: &MelStats) -> (f64, f64, f64) {
 
 #[test]
 fn preprocess_allocates_nothing_of_the_size_of_a_batch() {
-    let folder = tempfile::tempdir().expect("a folder");
-    DemoCorpus { clips: 96, speakers: 2, seed: 5 }.write(folder.path()).expect("written");
-    let corpus = Arc::new(Corpus::open(folder.path(), CorpusSettings::default()).expect("a corpus"));
+    let dir = tempfile::tempdir().expect("a folder");
+    DemoCorpus { clips: 96, speakers: 2, seed: 5 }.write(dir.path()).expect("written");
+    let corpus = Arc::new(Corpus::open(dir.path(), CorpusSettings::default()).expect("a corpus"));
     let plan = PlanSettings { batch_size: 16, seed: 1, static_shapes: false, plain_order: false };
     let settings = LoadSettings { plan, reference_frames: Some(128), ..LoadSettings::default() };
     let clips: Vec<u32> = (0..corpus.len() as u32).collect();

@@ -13,9 +13,9 @@ use tandem_train::{Budgets, Data, Feed, TrainConfig};
 /// this is about.
 #[test]
 fn a_starved_model_gets_more_workers() {
-    let folder = tempfile::tempdir().expect("a folder");
-    DemoCorpus { clips: 24, speakers: 1, seed: 3 }.write(folder.path()).expect("written");
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default());
+    let dir = tempfile::tempdir().expect("a folder");
+    DemoCorpus { clips: 24, speakers: 1, seed: 3 }.write(dir.path()).expect("written");
+    let corpus = Corpus::open(dir.path(), CorpusSettings::default());
     let data = Data::new(Arc::new(corpus.expect("a corpus")), None).expect("data");
     let moves = |autotune: bool| {
         let mut settings = TrainConfig::default();

@@ -19,13 +19,13 @@ fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader>
 
 /// How far the device is from the CPU, by how far a value is below the loudest of its frame (in dB, in tens).
 fn differences(device: &Device, batches: usize) -> Vec<Vec<f64>> {
-    let folder = tempfile::tempdir().expect("a folder");
-    DemoCorpus { clips: 12, speakers: 2, seed: 3 }.write(folder.path()).expect("writes");
-    let corpus = Corpus::open(folder.path(), CorpusSettings::default()).expect("opens");
+    let dir = tempfile::tempdir().expect("a folder");
+    DemoCorpus { clips: 12, speakers: 2, seed: 3 }.write(dir.path()).expect("writes");
+    let corpus = Corpus::open(dir.path(), CorpusSettings::default()).expect("opens");
     let corpus = Arc::new(corpus);
     let (mels, signals) = (loader(&corpus, false, CacheMode::Off), loader(&corpus, true, CacheMode::Off));
     let n_mels = MelSettings::default().n_mels;
-    // As they are: what normalisation does to them is done to both.
+    // As they are: what normalization does to them is done to both.
     let stats = MelStats { mean: vec![0.0; n_mels], std: vec![1.0; n_mels] };
     let lane = DataLane::new(&corpus.settings().mel, &stats, device).expect("a power of two");
     // Pieces of one row and of several.

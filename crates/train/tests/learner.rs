@@ -42,7 +42,7 @@ fn what_is_beyond_a_rows_end_has_no_gradient_and_is_not_seen() {
     let clean = inputs(&[(7, 40), (12, 90)], 0, true);
     let totals = Totals::new(&clean.mel_lengths, &clean.id_lengths);
     let mut dirty = clean.clone();
-    // Garbage beyond the end of row 0: sound, noise, text and reference.
+    // Garbage beyond the end of row 0: mel, noise, text and reference.
     dirty.mel[40 * N_MELS..90 * N_MELS].fill(77.0);
     dirty.noise[40 * N_MELS..90 * N_MELS].fill(-55.0);
     dirty.ids[7..12].fill(3);
@@ -53,7 +53,7 @@ fn what_is_beyond_a_rows_end_has_no_gradient_and_is_not_seen() {
 }
 
 #[test]
-fn a_batch_in_parts_has_the_gradient_of_the_whole() {
+fn a_batch_in_micro_batches_has_the_gradient_of_the_whole() {
     let learner = Learner::new(&config(true), &TrainConfig::default(), &Device::flex());
     let batch = inputs(&[(7, 40), (12, 90), (5, 33), (9, 64), (3, 20)], 0, true);
     let (wanted_values, wanted) = learner.gradients(&batch.clone().upload(&learner.input_shape(), learner.device()), 1);
@@ -68,7 +68,7 @@ fn a_batch_in_parts_has_the_gradient_of_the_whole() {
     }
 }
 
-/// Relative to the norm of each gradient; those that are 0 but for rounding are left out.
+/// Relative to the norm of each gradient; those that are 0 but for rounding are skipped.
 fn largest_difference(a: &Tensors, b: &Tensors) -> f64 {
     let norm = |tensor: &HostTensor| tensor.values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! The GPU code on real Vulkan devices, played by the processor: what is learned is the same as on the CPU.
+//! The GPU code on real Vulkan devices, played by the CPU: what is learned is the same as on the CPU.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn a_software_gpu_learns_what_the_cpu_learns() {
 
 /// SPEC D4, D5: what is not on the model's device is refused, not copied on the way.
 #[test]
-fn a_foreign_batch_is_refused() {
+fn a_batch_on_another_device_is_refused() {
     for (_, device) in software_gpus().into_iter().take(1) {
         let mut learner = Learner::new(&config(true), &TrainConfig::default(), &Device::flex());
         let mut foreign = ready(&learner, 0);

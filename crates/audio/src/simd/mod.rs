@@ -253,7 +253,7 @@ impl Wide {
         }
     }
 
-    /// `phases[i][c] = signal[c * hop + i]`: the same sample of neighbouring frames becomes neighbours in memory.
+    /// `phases[i][c] = signal[c * hop + i]`: the same sample of neighboring frames becomes neighbors in memory.
     #[inline(always)]
     fn rearrange(&self, signal: &[f32], phases: &mut [f32]) {
         let (hop, columns) = (self.hop, columns(self.n_fft, self.hop));

@@ -65,5 +65,6 @@ pub(crate) struct ManArgs {
     #[arg(long)]
     pub(crate) markdown: bool,
     /// Folder that the pages are written to
-    pub(crate) folder: PathBuf,
+    #[arg(value_name = "FOLDER")]
+    pub(crate) dir: PathBuf,
 }

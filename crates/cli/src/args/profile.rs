@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tandem_train::{Setting, find_setting};
 
-use super::{PROFILE, SettingArgs, Trouble, parse_trouble};
+use super::{InjectedFault, PROFILE, SettingArgs, parse_fault};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -55,8 +55,8 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Make the data lane go wrong, for tests: load:slowSECONDS@0 (a slow disk), data:slowSECONDS@BATCH, …
-    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_trouble)]
-    pub(crate) inject: Option<Trouble>,
+    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_fault)]
+    pub(crate) inject: Option<InjectedFault>,
     /// Print one JSON object instead of the report (see docs/reference/profile-json.md)
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Reads the folder of a run; the run may be going on.
+#[command(after_help = "Reads the folder of a run; the run may still be running.
 
 Exit code: 0 done, 2 wrong arguments, or not a run that this version can read.
 

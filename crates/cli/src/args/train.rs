@@ -9,15 +9,15 @@ use tandem_train::{Injection, LaneFault};
 use super::{SettingArgs, TRAIN};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ctrl-C keeps what is done; the same command goes on from there.
+#[command(after_help = "Ctrl-C keeps what is done; the same command resumes from there.
 
 Examples:
   tandem demo
   tandem demo --folder /tmp/demo --steps 300 --speakers 1")]
 pub(crate) struct DemoArgs {
     /// Where everything goes
-    #[arg(long, value_name = "DIR", default_value = "tandem-demo")]
-    pub(crate) folder: PathBuf,
+    #[arg(long = "folder", value_name = "DIR", default_value = "tandem-demo")]
+    pub(crate) dir: PathBuf,
     /// Steps of training
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) steps: u64,
@@ -62,8 +62,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, help_heading = "Run")]
     pub(crate) print_config: bool,
     /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:hang@BATCH (or error, panic, oom, slowSECONDS)
-    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_trouble)]
-    pub(crate) inject: Vec<Trouble>,
+    #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_fault)]
+    pub(crate) inject: Vec<InjectedFault>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,8 +99,8 @@ pub(crate) struct SynthArgs {
     #[arg(short, long, value_name = "FILE", default_value = "speech.wav")]
     pub(crate) output: PathBuf,
     /// Draw the spectrogram, with lines between the characters (PNG)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) picture: Option<PathBuf>,
+    #[arg(long = "picture", value_name = "FILE")]
+    pub(crate) image: Option<PathBuf>,
     /// Print one JSON object instead of the report
     #[arg(long)]
     pub(crate) json: bool,
@@ -174,17 +174,17 @@ fn parse_temperature(text: &str) -> Result<f64, String> {
 
 /// What goes wrong on purpose.
 #[derive(Clone, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum InjectedFault {
     /// In the step.
     Step(Injection),
     /// In the data lane.
     Data(LaneFault),
 }
 
-pub(super) fn parse_trouble(text: &str) -> Result<Trouble, String> {
+pub(super) fn parse_fault(text: &str) -> Result<InjectedFault, String> {
     match text.parse::<FaultPlan>().ok().as_ref().and_then(LaneFault::of) {
-        Some(fault) => Ok(Trouble::Data(fault)),
-        None => parse_injection(text).map(Trouble::Step),
+        Some(fault) => Ok(InjectedFault::Data(fault)),
+        None => parse_injection(text).map(InjectedFault::Step),
     }
 }
 

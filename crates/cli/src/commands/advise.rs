@@ -8,12 +8,10 @@ use serde_json::json;
 use tandem_device::memory::{DeviceMemory, MB, optimal_limits, predict};
 use tandem_device::probes::Probes;
 use tandem_device::topology::Link;
-use tandem_device::{
-    Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Mode, OpenError, Placement, Request, Selector, resolve,
-};
+use tandem_device::{Backend, DeviceInfo, FeaturesOn, Inventory, Lanes, Mode, Placement, Request, Selector, resolve};
 use tandem_observe::{Advice, Paces, Situation, advise};
 use tandem_train::{
-    Data, Facts, GoOn, MeasuredModel, Requested, TrainConfig, TrainError, measure_data, measure_model,
+    Data, Facts, KeepGoing, MeasuredModel, Requested, TrainConfig, TrainError, measure_data, measure_model,
     resolve as resolve_settings,
 };
 
@@ -22,9 +20,9 @@ use crate::commands::corpus;
 use crate::commands::train::{failure, memory_hints, open_data};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
-use crate::lanes;
 use crate::messages::Messages;
-use crate::settings;
+use crate::open_lanes;
+use crate::run_facts;
 use crate::ui::output::print;
 use crate::ui::progress;
 use crate::ui::table::Table;
@@ -36,18 +34,18 @@ const BATCHES: [usize; 6] = [8, 16, 24, 32, 48, 64];
 pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure> {
     let requested: &Requested = &args.requested;
     let lane_args = LaneArgs::of(requested);
-    let inventory = lanes::inventory(&lane_args);
+    let inventory = open_lanes::inventory(&lane_args);
     let (single, dual) = candidates(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
-    let folder = requested.path("train-data").unwrap_or(Path::new(""));
-    let data = open_data(folder, None, corpus::settings(requested)?, &interrupt, messages)?;
+    let dir = requested.path("train-data").unwrap_or(Path::new(""));
+    let data = open_data(dir, None, corpus::settings(requested)?, &interrupt, messages)?;
     let facts = Facts::new(data.clips.len(), &single);
     let (settings, _) =
-        resolve_settings(requested, None, &facts).map_err(|error| settings::failure(error, None, messages))?;
+        resolve_settings(requested, None, &facts).map_err(|error| run_facts::failure(error, None, messages))?;
     let devices = [&single, dual.as_ref().unwrap_or(&single)].map(|lanes| [lanes.data.physical, lanes.model.physical]);
     for index in devices.into_iter().flatten().collect::<BTreeSet<_>>() {
         let device = inventory.device(index);
-        lanes::trust(device, messages).map_err(|why| {
+        open_lanes::trust(device, messages).map_err(|why| {
             let values: &[(&str, &dyn std::fmt::Display)] =
                 &[("device", &device.label()), ("name", &device.name), ("why", &why)];
             Failure::new(FAILED, messages.with("lanes-refused", values))
@@ -55,11 +53,12 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
     }
     let rounds = 2 + 2 * (args.steps as usize + 1);
     let bar = progress::bar(rounds as u64, stderr().is_terminal() && !args.json);
-    let mut go_on = || {
+    let mut keep_going = || {
         bar.inc(1);
         interrupt.stop.reason().is_none()
     };
-    let measured = try_out(&data, &settings, &inventory, (&single, dual.as_ref()), args.steps as usize, &mut go_on);
+    let measured =
+        try_out(&data, &settings, &inventory, (&single, dual.as_ref()), args.steps as usize, &mut keep_going);
     bar.finish_and_clear();
     let measured = measured.map_err(|error| memory_hints(&error, false, failure(&error, messages), messages))?;
     let Some((model, one, two)) = measured else {
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
     };
     let link = dual.as_ref().and_then(|dual| {
         let (data, model) = (inventory.device(dual.data.physical), inventory.device(dual.model.physical));
-        lanes::link(&Probes::new(), data, model).value().copied()
+        open_lanes::link(&Probes::new(), data, model).value().copied()
     });
     let situation = Situation {
         gpus: inventory.gpus.iter().filter(|gpu| dual.is_some() || gpu.is_real()).count(),
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
     let report = Report {
         args,
         lanes: lane_args,
-        folder,
+        dir,
         settings: &settings,
         single,
         dual,
@@ -95,21 +94,21 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
     print(&if args.json { format!("{}\n", report.json()) } else { report.text(messages) })
 }
 
-/// One device, and if there is a choice, two: those that were asked for, else the best.
+/// One device, and if there is a choice, two: those that were requested, else the best.
 fn candidates(
     args: &LaneArgs,
     inventory: &Inventory,
     messages: &Messages,
 ) -> Result<(Placement, Option<Placement>), Failure> {
     if args.data_gpu.is_some() || args.model_gpu.is_some() {
-        let dual = lanes::place(args, inventory, messages)?;
+        let dual = open_lanes::place(args, inventory, messages)?;
         if dual.mode == Mode::SingleBuffered {
             return Ok((dual, None));
         }
         let single = Placement::single(inventory.device(dual.model.physical), &inventory.cpu, FeaturesOn::Cpu);
         return Ok((single, Some(dual)));
     }
-    let single = lanes::place(args, inventory, messages)?;
+    let single = open_lanes::place(args, inventory, messages)?;
     // Indices are ordered by kind: the first is the best, the next one prepares for it.
     let mut real = inventory.gpus.iter().filter(|gpu| gpu.is_real() && gpu.index != single.model.physical);
     let helper: Option<&DeviceInfo> = real.next().filter(|_| single.model.physical.is_some());
@@ -131,21 +130,24 @@ fn try_out(
     inventory: &Inventory,
     (single, dual): (&Placement, Option<&Placement>),
     steps: usize,
-    go_on: GoOn<'_>,
+    keep_going: KeepGoing<'_>,
 ) -> Result<Option<(MeasuredModel, Paces, Option<Paces>)>, TrainError> {
     let open = |placement: &Placement| -> Result<Lanes, TrainError> {
         let open = |index| inventory.open(inventory.device(index));
-        let refused = |error: OpenError| TrainError::DataLane(error.to_string());
         let (data, model) = (open(placement.data.physical), open(placement.model.physical));
-        Ok(Lanes { placement: placement.clone(), data: data.map_err(refused)?, model: model.map_err(refused)? })
+        Ok(Lanes {
+            placement: placement.clone(),
+            data: data.map_err(TrainError::Open)?,
+            model: model.map_err(TrainError::Open)?,
+        })
     };
     let lanes = open(single)?;
-    let Some(model) = measure_model(data, settings, &lanes, steps, go_on)? else { return Ok(None) };
+    let Some(model) = measure_model(data, settings, &lanes, steps, keep_going)? else { return Ok(None) };
     let with_step = |paces: Paces| Paces { step_ms: model.step_ms, ..paces };
-    let Some(one) = measure_data(data, settings, &lanes, steps, go_on)? else { return Ok(None) };
+    let Some(one) = measure_data(data, settings, &lanes, steps, keep_going)? else { return Ok(None) };
     let two = match dual {
         None => None,
-        Some(dual) => match measure_data(data, settings, &open(dual)?, steps, go_on)? {
+        Some(dual) => match measure_data(data, settings, &open(dual)?, steps, keep_going)? {
             Some(two) => Some(with_step(two)),
             None => return Ok(None),
         },
@@ -156,7 +158,7 @@ fn try_out(
 struct Report<'a> {
     args: &'a AdviseArgs,
     lanes: LaneArgs,
-    folder: &'a Path,
+    dir: &'a Path,
     settings: &'a TrainConfig,
     single: Placement,
     dual: Option<Placement>,
@@ -171,8 +173,8 @@ struct Report<'a> {
 impl Report<'_> {
     /// The command line that the advice amounts to.
     fn command(&self) -> String {
-        let folder = self.folder.display();
-        let mut command = format!("tandem train --train-data {folder} --model-size {}", self.settings.model.size);
+        let dir = self.dir.display();
+        let mut command = format!("tandem train --train-data {dir} --model-size {}", self.settings.model.size);
         command += &format!(" --batch-size {}", self.settings.data.batch_size);
         match &self.dual {
             Some(Placement { data, model, .. }) if self.advice.dual => {

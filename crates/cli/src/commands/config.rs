@@ -10,10 +10,10 @@ use tandem_train::{Kind, OnResume, Scope, Setting, find_setting, resolve_corpus}
 
 use crate::args::{Args, Command, CompletionsArgs, ConfigAction, ConfigArgs};
 use crate::commands::reference;
-use crate::config::{self, ConfigError, EARLIER, Earlier, File, keys, nearest, switch_default};
+use crate::config_file::{self, ConfigError, EARLIER, Earlier, File, keys, nearest, switch_default};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::settings;
+use crate::run_facts;
 use crate::ui::output::print;
 
 pub(crate) fn run(args: &ConfigArgs, messages: &Messages) -> Result<(), Failure> {
@@ -46,17 +46,17 @@ fn check(path: &Path, messages: &Messages) -> Result<(), Failure> {
         let Some(flag) = entry.flag() else { continue };
         let words = ["tandem", "train", "--train-data=somewhere", &flag];
         all.push(flag.clone());
-        if let Err(error) = config::command().try_get_matches_from(words) {
+        if let Err(error) = config_file::command().try_get_matches_from(words) {
             let place = format!("{}, line {}", path.display(), entry.line);
             return Err(Failure::usage(format!("{place}: {}", first_lines(&error))));
         }
     }
     // And what they say together.
     let together = |error: clap::Error| Failure::usage(format!("{}: {}", path.display(), first_lines(&error)));
-    let matches = config::command().try_get_matches_from(all).map_err(together)?;
+    let matches = config_file::command().try_get_matches_from(all).map_err(together)?;
     if let Command::Train(args) = Args::from_arg_matches(&matches).map_err(together)?.command {
         resolve_corpus(&args.requested, None)
-            .map_err(|error| settings::failure(error, None, messages).at(&path.display()))?;
+            .map_err(|error| run_facts::failure(error, None, messages).at(&path.display()))?;
     }
     let count = file.entries.len();
     print(&format!("{}\n", messages.with("config-good", &[("path", &path.display()), ("count", &count)])))

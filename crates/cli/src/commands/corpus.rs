@@ -26,27 +26,27 @@ pub(crate) fn settings(requested: &Requested) -> Result<CorpusSettings, Failure>
 
 /// Opens the corpus, with progress while its index is made.
 pub(crate) fn open(
-    folder: &Path,
+    dir: &Path,
     settings: CorpusSettings,
     stop: &AtomicBool,
     messages: &Messages,
 ) -> Result<Arc<Corpus>, Failure> {
-    opened(folder, messages, |progress| Corpus::open_with(folder, settings, progress, stop))
+    opened(dir, messages, |progress| Corpus::open_with(dir, settings, progress, stop))
 }
 
 /// The same for certain rows of it.
 pub(crate) fn open_rows(
-    folder: &Path,
+    dir: &Path,
     metadata: Result<Metadata, MetadataError>,
     settings: CorpusSettings,
     stop: &AtomicBool,
     messages: &Messages,
 ) -> Result<Arc<Corpus>, Failure> {
-    opened(folder, messages, |progress| Corpus::with_metadata(folder, metadata?, settings, progress, stop))
+    opened(dir, messages, |progress| Corpus::with_metadata(dir, metadata?, settings, progress, stop))
 }
 
 fn opened(
-    folder: &Path,
+    dir: &Path,
     messages: &Messages,
     open: impl FnOnce(&(dyn Fn(u32, u32) + Sync)) -> Result<Corpus, CorpusError>,
 ) -> Result<Arc<Corpus>, Failure> {
@@ -60,7 +60,7 @@ fn opened(
     corpus.map(Arc::new).map_err(|error| match error {
         CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),
         CorpusError::NothingUsable(_) | CorpusError::TooMany { .. } => {
-            let hint = messages.with("data-hint-doctor", &[("folder", &folder.display())]);
+            let hint = messages.with("data-hint-doctor", &[("folder", &dir.display())]);
             Failure::of(USAGE, &error).hint(hint)
         }
         CorpusError::Metadata(MetadataError::NoMetadata(_) | MetadataError::Empty(_)) => {
@@ -84,7 +84,7 @@ pub(crate) fn frontend_failure(error: &FrontendError, messages: &Messages) -> Fa
 /// SPEC S4: a corpus of which too much is broken is refused, with the list.
 pub(crate) fn check(corpus: &Corpus, messages: &Messages) -> Result<(), Failure> {
     corpus.check(Tolerance::default()).map_err(|error| {
-        let hint = messages.with("data-hint-doctor", &[("folder", &corpus.folder().display())]);
+        let hint = messages.with("data-hint-doctor", &[("folder", &corpus.dir().display())]);
         Failure::of(FAILED, &error).hint(hint)
     })
 }
@@ -120,18 +120,18 @@ pub(crate) fn describe(corpus: &Corpus, messages: &Messages) -> String {
         let counts: Vec<String> = found.iter().map(|(language, count, _)| format!("{language} {count}")).collect();
         text += &messages.with("data-language-guessed", &[("counts", &counts.join(", "))]);
         text.push('\n');
-        for (language, count, foreign) in found {
-            if foreign * FOREIGN_SHARE > count {
+        for (language, count, other_letters) in found {
+            if other_letters * FOREIGN_SHARE > count {
                 text += &messages
-                    .with("data-foreign", &[("foreign", &foreign), ("count", &count), ("language", &language)]);
+                    .with("data-foreign", &[("foreign", &other_letters), ("count", &count), ("language", &language)]);
                 text.push('\n');
             }
         }
     }
-    let left_out = corpus.rows() - corpus.len();
-    if left_out > 0 {
-        let hint: &dyn std::fmt::Display = &corpus.folder().display();
-        text += &messages.with("data-left-out", &[("count", &left_out), ("folder", hint)]);
+    let skipped = corpus.rows() - corpus.len();
+    if skipped > 0 {
+        let hint: &dyn std::fmt::Display = &corpus.dir().display();
+        text += &messages.with("data-left-out", &[("count", &skipped), ("folder", hint)]);
         text.push('\n');
     }
     text

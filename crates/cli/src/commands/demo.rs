@@ -10,7 +10,7 @@ use tandem_model::{Device, Losses};
 use tandem_observe::{Curve, alignment_png, curves_svg, spectrogram_png};
 use tandem_synth::{Evaluation, Speech, Synthesizer, alignment_of};
 use tandem_train::{
-    Facts, Injection, Requested, RunFolder, SettingsError, Start, State, checkpoint, corpus_settings, read_log, resolve,
+    Facts, Injection, Requested, RunDir, SettingsError, Start, State, checkpoint, corpus_settings, read_log, resolve,
 };
 
 use crate::args::DemoArgs;
@@ -19,16 +19,16 @@ use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::listeners::Listeners;
 use crate::messages::{Lang, Messages};
-use crate::settings;
+use crate::run_facts;
 use crate::ui::output::print;
 use crate::ui::training::{Screen, final_report};
 
 pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
-    let folder = &args.folder;
+    let dir = &args.dir;
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::usage(messages.with("cannot-write", &[("path", &folder.display()), ("reason", error)]))
+        Failure::usage(messages.with("cannot-write", &[("path", &dir.display()), ("reason", error)]))
     };
-    let (corpus, run) = (folder.join("corpus"), RunFolder::new(folder.join("run")));
+    let (corpus, run) = (dir.join("corpus"), RunDir::new(dir.join("run")));
     let say = |text: String| if args.json { Ok(()) } else { print(&format!("{text}\n")) };
     if corpus.join("metadata.csv").exists() {
         say(messages.with("demo-corpus-there", &[("folder", &corpus.display())]))?;
@@ -56,9 +56,9 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let state = start.as_ref().map(|start| &start.checkpoint.state);
     let saved = state.map(|state| &state.settings);
     let path = start.as_ref().map(|start| start.path.as_path());
-    let wrong = |error| settings::failure(error, path, messages);
+    let wrong = |error| run_facts::failure(error, path, messages);
     let (requested, lanes) = (requested(args).map_err(wrong)?, Lanes::cpu());
-    let read = corpus_settings(&requested, state).map_err(|error| settings::corpus_failure(error, path, messages))?;
+    let read = corpus_settings(&requested, state).map_err(|error| run_facts::corpus_failure(error, path, messages))?;
     let data = train::open_data(&corpus, None, read, &interrupt, messages)?;
     let facts = Facts::new(data.clips.len(), &lanes.placement);
     let (config, resolved) = resolve(&requested, saved, &facts).map_err(wrong)?;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         dashboard: false,
     };
     let report = session.train(Screen::new(args.json, messages), &interrupt, messages)?;
-    if report.ending == tandem_train::Ending::Stopped {
+    if report.outcome == tandem_train::Outcome::Stopped {
         return Ok(());
     }
     let last = run.checkpoints().steps().last().copied().unwrap_or_default();
@@ -85,10 +85,10 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         .map_err(|error| Failure::usage(error.to_string()))?;
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
     let evaluation = held_out.evaluate(&synthesizer, &state, messages);
-    let made = Shown::make(&synthesizer, &state, &held_out, &run)?;
-    made.write(folder, &evaluation, held_out.corpus.rows(), messages).map_err(|error| failed(&error))?;
+    let made = Shown::make(&synthesizer, &state, &held_out, &run, messages)?;
+    made.write(dir, &evaluation, held_out.corpus.rows(), messages).map_err(|error| failed(&error))?;
     if args.json {
-        let object = json!({"event": "demo", "folder": folder, "evaluation": evaluation, "sentence": made.sentence,
+        let object = json!({"event": "demo", "folder": dir, "evaluation": evaluation, "sentence": made.sentence,
             "report": report});
         return print(&format!("{object}\n"));
     }
@@ -97,8 +97,8 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let line = messages.with(
         "demo-done",
         &[
-            ("page", &folder.join("index.html").display()),
-            ("wav", &folder.join("speech.wav").display()),
+            ("page", &dir.join("index.html").display()),
+            ("wav", &dir.join("speech.wav").display()),
             ("sentence", &made.sentence),
         ],
     );
@@ -148,7 +148,8 @@ impl Shown {
         synthesizer: &Synthesizer,
         state: &State,
         held_out: &evaluate::HeldOut,
-        run: &RunFolder,
+        run: &RunDir,
+        messages: &Messages,
     ) -> Result<Shown, Failure> {
         // The longest sentence has the most to show.
         let longest = held_out.batches.iter().max_by_key(|batch| batch.inputs.mel_lengths.iter().max().copied());
@@ -156,7 +157,7 @@ impl Shown {
         let inputs = &batch.inputs;
         let row = (0..batch.clips.len()).max_by_key(|&row| inputs.mel_lengths[row]).unwrap_or(0);
         let sentence = held_out.corpus.text(batch.clips[row]).unwrap_or_default();
-        let spoken = synthesizer.synthesize_row(inputs, row).map_err(|error| synth::usage(&error))?;
+        let spoken = synthesizer.synthesize_row(inputs, row).map_err(|error| synth::failure(&error, messages))?;
         let alignment = alignment_of(synthesizer, inputs, row);
         let frames = inputs.mel_lengths[row];
         let truth = state.stats.restore(&inputs.mel[row * inputs.frames * inputs.n_mels..], frames);
@@ -174,9 +175,9 @@ impl Shown {
         Ok(Shown { sentence, spoken, truth, truth_frames: frames, alignment, curves })
     }
 
-    fn write(&self, folder: &Path, evaluation: &Evaluation, clips: usize, messages: &Messages) -> std::io::Result<()> {
-        let put = |name: &str, bytes: &[u8]| write_atomically(&folder.join(name), bytes);
-        self.spoken.write(&folder.join("speech.wav"))?;
+    fn write(&self, dir: &Path, evaluation: &Evaluation, clips: usize, messages: &Messages) -> std::io::Result<()> {
+        let put = |name: &str, bytes: &[u8]| write_atomically(&dir.join(name), bytes);
+        self.spoken.write(&dir.join("speech.wav"))?;
         put("curves.svg", curves_svg(&messages.get("demo-curves"), &self.curves).as_bytes())?;
         put("alignment.png", &alignment_png(&self.alignment, 4))?;
         put("mel-spoken.png", &synth::draw(&self.spoken))?;

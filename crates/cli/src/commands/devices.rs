@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tandem_device::probes::{DeviceReadings, Probes};
-use tandem_device::{DeviceInfo, Inventory, Reading, self_test};
+use tandem_device::{DeviceInfo, Inventory, Reading, SelfTestError, self_test};
 use tandem_model::Device;
 use tandem_model::burn::tensor::{Tensor, TensorData};
 
 use crate::args::DevicesArgs;
+use crate::errors::Explain;
 use crate::failure::{FAILED, Failure};
-use crate::lanes;
 use crate::messages::Messages;
+use crate::open_lanes;
 use crate::ui::output::print;
 use crate::ui::table::Table;
 use tandem_device::memory::MB;
@@ -36,9 +37,9 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
     let pairs: Vec<(usize, usize)> =
         (0..inventory.gpus.len()).flat_map(|a| (a + 1..inventory.gpus.len()).map(move |b| (a, b))).collect();
     let links: Vec<_> =
-        pairs.iter().map(|&(a, b)| (a, b, lanes::link(&probes, &inventory.gpus[a], &inventory.gpus[b]))).collect();
-    let tests: Vec<(usize, Result<(), String>)> = match args.self_test {
-        true => (0..inventory.gpus.len()).map(|at| (at, lanes::self_test(&inventory.gpus[at]))).collect(),
+        pairs.iter().map(|&(a, b)| (a, b, open_lanes::link(&probes, &inventory.gpus[a], &inventory.gpus[b]))).collect();
+    let tests: Vec<(usize, Result<(), SelfTestError>)> = match args.self_test {
+        true => (0..inventory.gpus.len()).map(|at| (at, open_lanes::self_test(&inventory.gpus[at]))).collect(),
         false => Vec::new(),
     };
     // Pretended devices copy nothing.
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
             .collect();
         let tests: Vec<Value> = tests
             .iter()
-            .map(|(at, result)| json!({"device": at, "passed": result.is_ok(), "why": result.as_ref().err()}))
+            .map(|(at, result)| json!({"device": at, "passed": result.is_ok(), "why": result.as_ref().err().map(ToString::to_string)}))
             .collect();
         return print(&format!(
             "{}\n",
@@ -100,7 +101,10 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
         text += &match result {
             Ok(()) if args.simulate_devices.is_some() => messages.with("devices-pretended", &[("device", &device)]),
             Ok(()) => messages.with("devices-passed", &[("device", &device)]),
-            Err(why) => messages.with("devices-failed", &[("device", &device), ("why", why)]),
+            Err(error) => {
+                let reason = error.text().render(messages);
+                messages.with("devices-failed", &[("device", &device), ("reason", &reason)])
+            }
         };
         text.push('\n');
     }
@@ -117,11 +121,11 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
 fn test_here(inventory: &Inventory, index: usize) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(FAILED, why);
     let device = inventory.gpus.get(index).ok_or_else(|| failed(format!("there is no device {index}")))?;
-    let device = inventory.open(device).map_err(|error| failed(error.to_string()))?;
+    let device = inventory.open(device).map_err(|error| Failure::of(FAILED, &error))?;
     if std::env::var_os(FAIL_SELF_TEST).is_some() {
         return Err(failed("matmul is wrong (on purpose)".to_owned()));
     }
-    self_test(&device).map_err(failed)
+    self_test(&device).map_err(|error| Failure::of(FAILED, &error))
 }
 
 fn report(inventory: &Inventory, readings: &[DeviceReadings], messages: &Messages) -> String {
@@ -135,7 +139,7 @@ fn report(inventory: &Inventory, readings: &[DeviceReadings], messages: &Message
             .map(|column| messages.get(&format!("devices-heading-{column}")));
         let mut table = Table::new(heading);
         for (gpu, readings) in inventory.gpus.iter().zip(readings) {
-            let load = readings.utilisation.value().map_or("-".to_owned(), |percent| format!("{percent:.0} %"));
+            let load = readings.utilization.value().map_or("-".to_owned(), |percent| format!("{percent:.0} %"));
             table.row([
                 gpu.index.unwrap_or_default().to_string(),
                 gpu.name.clone(),
@@ -153,7 +157,7 @@ fn report(inventory: &Inventory, readings: &[DeviceReadings], messages: &Message
             let unread = [
                 ("memory", total(gpu, readings).reason().map(str::to_owned)),
                 ("memory used", readings.memory_used.reason().map(str::to_owned)),
-                ("load", readings.utilisation.reason().map(str::to_owned)),
+                ("load", readings.utilization.reason().map(str::to_owned)),
             ];
             // Several figures are often missing for one reason.
             let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
@@ -188,7 +192,7 @@ fn bench(inventory: &Inventory) -> Result<Vec<Value>, Failure> {
     let failed = |text: String| Failure::new(FAILED, text);
     let mut open: Vec<(String, Device)> = Vec::new();
     for device in all {
-        open.push((device.label(), inventory.open(device).map_err(|error| failed(error.to_string()))?));
+        open.push((device.label(), inventory.open(device).map_err(|error| Failure::of(FAILED, &error))?));
     }
     let mut copies = Vec::new();
     for (from_name, from) in &open {

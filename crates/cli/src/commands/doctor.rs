@@ -22,14 +22,14 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     settings.allow_empty = true; // the worst corpora need it most
     let create = |path: &Option<std::path::PathBuf>| {
         let Some(path) = path.as_deref() else { return Ok(None) };
-        if is_part_of(path, &args.corpus.folder, &settings.audio_folder) {
+        if is_part_of(path, &args.corpus.dir, &settings.audio_dir) {
             return Err(Failure::usage(messages.with("doctor-overwrite", &[("path", &path.display())])));
         }
         Output::create_for(path, messages).map(Some)
     };
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
     let stop = interrupt::catch().flag;
-    let corpus = corpus::open(&args.corpus.folder, settings.clone(), &stop, messages)?;
+    let corpus = corpus::open(&args.corpus.dir, settings.clone(), &stop, messages)?;
     let listen = |corpus: &Corpus| {
         let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
         bar.set_message(messages.get("doctor-listening"));
@@ -38,9 +38,9 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))
     };
     let mut found = listen(&corpus)?;
-    if let Some(metadata) = Metadata::open_validation(&args.corpus.folder) {
+    if let Some(metadata) = Metadata::open_validation(&args.corpus.dir) {
         let metadata = metadata.map_err(|error| Failure::of(USAGE, &error))?;
-        let validation = Corpus::with_metadata(&args.corpus.folder, metadata, settings, |_, _| {}, &stop)
+        let validation = Corpus::with_metadata(&args.corpus.dir, metadata, settings, |_, _| {}, &stop)
             .map_err(|error| Failure::of(USAGE, &error))?;
         found.add(listen(&validation)?);
     }
@@ -147,11 +147,11 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
 }
 
 /// Whether a file to be written is one that the corpus consists of.
-fn is_part_of(path: &Path, corpus: &Path, audio_folder: &str) -> bool {
+fn is_part_of(path: &Path, corpus: &Path, audio_dir: &str) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
-    let inside = |folder: &Path| folder.canonicalize().is_ok_and(|folder| path.parent() == Some(&folder));
-    let listed = path.extension().is_some_and(|ending| ending == "csv") && inside(corpus);
-    listed || inside(&corpus.join(audio_folder))
+    let inside = |dir: &Path| dir.canonicalize().is_ok_and(|dir| path.parent() == Some(&dir));
+    let listed = path.extension().is_some_and(|extension| extension == "csv") && inside(corpus);
+    listed || inside(&corpus.join(audio_dir))
 }
 
 fn spread(values: &[f32]) -> (f32, f32, f32) {

@@ -20,8 +20,8 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
     let (synthesizer, state, _) = synth::open(&args.run, messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
     let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
-    if let Some(folder) = &args.data {
-        evaluation.notes.push(messages.with("evaluate-given", &[("folder", &folder.display())]));
+    if let Some(dir) = &args.data {
+        evaluation.notes.push(messages.with("evaluate-given", &[("folder", &dir.display())]));
     }
     if let Some(dir) = &args.export {
         let (steps, temperature) = (args.steps as usize, args.temperature as f32);
@@ -52,21 +52,21 @@ impl HeldOut {
         let interrupt = interrupt::catch();
         let settings = CorpusSettings {
             mel: state.mel.clone(),
-            audio_folder: state.data.audio_folder.clone(),
+            audio_dir: state.data.audio_dir.clone(),
             frontend: state.frontend.clone(),
             max_frames: state.settings.data.max_frames,
             max_tokens: state.settings.data.max_tokens,
             ..CorpusSettings::default()
         };
         let data = match other {
-            Some(folder) => {
-                let corpus = corpus::open(folder, settings, &interrupt.flag, messages)?;
-                Data::new(corpus.clone(), Some(corpus)).map_err(Failure::usage)?
+            Some(dir) => {
+                let corpus = corpus::open(dir, settings, &interrupt.flag, messages)?;
+                Data::new(corpus.clone(), Some(corpus)).map_err(|error| train::data_failure(&error, messages))?
             }
             None => {
-                let validation = state.data.validation_folder.as_ref().map(PathBuf::from);
-                let folder = Path::new(&state.data.folder);
-                let data = train::open_data(folder, validation.as_deref(), settings, &interrupt, messages)
+                let validation = state.data.validation_dir.as_ref().map(PathBuf::from);
+                let dir = Path::new(&state.data.dir);
+                let data = train::open_data(dir, validation.as_deref(), settings, &interrupt, messages)
                     .map_err(|failure| failure.hint(messages.get("evaluate-hint-data")))?;
                 let differences = data.identity().differences(&state.data);
                 if !differences.is_empty() {
@@ -80,7 +80,7 @@ impl HeldOut {
         let reference = state.model.reference.then_some(REFERENCE_FRAMES);
         let group = state.model.decoder.group;
         let batches = validation_batches(&data, &state.settings, &state.stats, group, reference, clips)
-            .map_err(|error| Failure::new(FAILED, error))?;
+            .map_err(|error| Failure::of(FAILED, &error))?;
         Ok(HeldOut { corpus: data.validation, batches })
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use tandem_model::weights::Tensors;
 use tandem_train::checkpoint::{self, Checkpoints};
-use tandem_train::{Checkpoint, RunFolder};
+use tandem_train::{Checkpoint, RunDir};
 
 use crate::args::InspectArgs;
 use crate::failure::{FAILED, Failure, USAGE};
@@ -14,9 +14,9 @@ use crate::ui::training::{duration, millions};
 use crate::ui::{output::print, table::Table};
 
 pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure> {
-    let folder = checkpoint::find(&args.run).map_err(|error| Failure::of(USAGE, &error))?;
-    let is_run = folder != args.run;
-    let run = RunFolder::new(&args.run);
+    let dir = checkpoint::find(&args.run).map_err(|error| Failure::of(USAGE, &error))?;
+    let is_run = dir != args.run;
+    let run = RunDir::new(&args.run);
     // A run may be its folder or the folder of its checkpoints.
     let inside = run.checkpoints();
     let checkpoints = if inside.steps().is_empty() { Checkpoints::new(args.run.clone()) } else { inside };
@@ -28,11 +28,11 @@ pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure
         Vec::new()
     };
     damaged += steps.iter().filter(|(_, error)| error.is_some()).count();
-    let found = checkpoint::read(&folder);
+    let found = checkpoint::read(&dir);
     if args.json {
         let list: Vec<_> = steps.iter().map(|(step, error)| json!({"step": step, "damaged": error})).collect();
         let found = found.map_err(|error| Failure::of(FAILED, &error))?;
-        let object = json!({"checkpoint": folder, "state": found.state, "parameters": count(&found.weights),
+        let object = json!({"checkpoint": dir, "state": found.state, "parameters": count(&found.weights),
             "checkpoints": list, "best": checkpoints.best()});
         print(&format!("{object}\n"))?;
     } else {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &InspectArgs, messages: &Messages) -> Result<(), Failure
             print(&format!("{line}\n"))?;
         }
         match &found {
-            Ok(found) => print(&describe(&folder, found, args.parameters, messages))?,
+            Ok(found) => print(&describe(&dir, found, args.parameters, messages))?,
             Err(error) => return Err(Failure::of(FAILED, error)),
         }
     }
@@ -57,9 +57,9 @@ fn count(tensors: &Tensors) -> usize {
     tensors.values().map(|tensor| tensor.values.len()).sum()
 }
 
-fn describe(folder: &Path, found: &Checkpoint, list: bool, messages: &Messages) -> String {
+fn describe(dir: &Path, found: &Checkpoint, list: bool, messages: &Messages) -> String {
     let state = &found.state;
-    let mut text = messages.with("inspect-title", &[("path", &folder.display()), ("version", &state.version)]);
+    let mut text = messages.with("inspect-title", &[("path", &dir.display()), ("version", &state.version)]);
     text.push('\n');
     let mut line = |id: &str, values: &[(&str, &dyn std::fmt::Display)]| {
         text += &format!("  {}\n", messages.with(id, values));
@@ -89,7 +89,7 @@ fn describe(folder: &Path, found: &Checkpoint, list: bool, messages: &Messages) 
     line(
         "inspect-data",
         &[
-            ("folder", &state.data.folder),
+            ("folder", &state.data.dir),
             ("clips", &state.data.clips),
             ("validation", &state.data.validation_clips),
             ("speakers", &state.data.speakers),

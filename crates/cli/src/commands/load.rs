@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, waste};
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, padding};
 use tandem_flow::{Budget, Context, Cursor, ErrorKind, Flow, Knob, Oversize, Place, Stage};
 use tandem_text::{Frontend, Vocabulary};
 
@@ -23,7 +23,7 @@ const BENCH_SEED: u64 = 1234;
 pub(crate) fn run(args: LoadArgs, messages: &Messages) -> Result<(), Failure> {
     let mut settings = corpus::settings(&args.corpus.read)?;
     if args.bench {
-        settings.audio_folder = match args.variant.unwrap_or(Variant::Wav) {
+        settings.audio_dir = match args.variant.unwrap_or(Variant::Wav) {
             Variant::Wav => "wavs",
             Variant::Flac => "flacs",
             Variant::Wav44 => "wavs44",
@@ -50,7 +50,7 @@ impl Session {
     fn open(args: &LoadArgs, settings: CorpusSettings, messages: &Messages) -> Result<Session, Failure> {
         let started = Instant::now();
         let interrupt = interrupt::catch();
-        let corpus = corpus::open(&args.corpus.folder, settings, &interrupt.flag, messages)?;
+        let corpus = corpus::open(&args.corpus.dir, settings, &interrupt.flag, messages)?;
         corpus::check(&corpus, messages)?;
         let cache = corpus.cache(args.cache, args.cache_limit * MB);
         let plan = PlanSettings {
@@ -62,7 +62,7 @@ impl Session {
         let settings = LoadSettings { plan, ..LoadSettings::default() };
         let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache)
             .map_err(|error| Failure::usage(error.to_string()))?;
-        let cores = crate::settings::cores();
+        let cores = crate::run_facts::cores();
         let workers = args.workers.map_or(cores, |workers| workers as usize);
         let mut context = Context::default();
         context.stop = interrupt.stop;
@@ -90,7 +90,7 @@ impl Session {
         let (mut epochs, mut first) = (Vec::new(), None);
         for epoch in 0..args.epochs {
             let plan = self.loader.plan(epoch);
-            let padding = waste(&plan, &self.corpus.sizes());
+            let padding = padding(&plan, &self.corpus.sizes());
             let bar = progress::bar(plan.len() as u64, stderr().is_terminal());
             let (before, start, mut clips, mut seconds) = (self.loader.counters(), Instant::now(), 0usize, 0.0);
             let limit = args.max_batches.map_or(usize::MAX, |batches| batches as usize);
@@ -122,8 +122,8 @@ impl Session {
         let bad = self.loader.ledger().reports();
         let failed = self.loader.cache().stats().failed;
         if failed > 0 {
-            let folder = self.corpus.work_folder().display();
-            eprintln!("{}", messages.with("prepare-failed", &[("count", &failed), ("folder", &folder)]));
+            let dir = self.corpus.work_dir().display();
+            eprintln!("{}", messages.with("prepare-failed", &[("count", &failed), ("folder", &dir)]));
         }
         if args.json {
             let object = json!({"clips": self.corpus.len(), "rows": self.corpus.rows(), "audio_s": self.corpus.seconds(),
@@ -162,7 +162,7 @@ impl Session {
                         let ids = &batch.ids[row * batch.tokens..row * batch.tokens + batch.id_lengths[row]];
                         ids_sum += ids.iter().map(|&id| i64::from(id)).sum::<i64>();
                         for mel in
-                            batch.sound[row * batch.n_mels * batch.frames..].chunks(batch.frames).take(batch.n_mels)
+                            batch.audio[row * batch.n_mels * batch.frames..].chunks(batch.frames).take(batch.n_mels)
                         {
                             mel_sum += mel[..batch.mel_lengths[row]].iter().map(|&x| f64::from(x)).sum::<f64>();
                         }

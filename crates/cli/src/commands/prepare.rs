@@ -17,7 +17,7 @@ use crate::ui::{output::print, progress};
 pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure> {
     let settings = corpus::settings(&args.corpus.read)?;
     let stop = interrupt::catch().flag;
-    let corpus = corpus::open(&args.corpus.folder, settings, &stop, messages)?;
+    let corpus = corpus::open(&args.corpus.dir, settings, &stop, messages)?;
     corpus::check(&corpus, messages)?;
     if !args.json {
         print(&corpus::describe(&corpus, messages))?;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..crate::settings::cores() {
+        for _ in 1..crate::run_facts::cores() {
             scope.spawn(work);
         }
         work();
@@ -67,7 +67,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     let (made, done) = (made.into_inner() - lost, ready.into_inner() - lost);
     if args.json {
         let object = json!({"clips": clips, "ready": done, "made": made, "bad": bad.len(), "left_out": corpus.rows() - corpus.len(), "cache": stats,
-            "folder": corpus.work_folder()});
+            "folder": corpus.work_dir()});
         print(&format!("{object}\n"))?;
     } else {
         let line = format!(
@@ -78,7 +78,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
                     ("ready", &done),
                     ("made", &made),
                     ("megabytes", &(stats.bytes / MB)),
-                    ("folder", &corpus.work_folder().display()),
+                    ("folder", &corpus.work_dir().display()),
                 ],
             )
         );
@@ -90,7 +90,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     if stats.failed > 0 {
         return Err(Failure::new(
             FAILED,
-            messages.with("prepare-failed", &[("count", &stats.failed), ("folder", &corpus.work_folder().display())]),
+            messages.with("prepare-failed", &[("count", &stats.failed), ("folder", &corpus.work_dir().display())]),
         ));
     }
     if stop.load(Ordering::Relaxed) {

@@ -17,14 +17,14 @@ use tandem_train::{
     resolve as resolve_settings,
 };
 
-use crate::args::{LaneArgs, ProfileArgs, Trouble, WhatIf};
+use crate::args::{InjectedFault, LaneArgs, ProfileArgs, WhatIf};
 use crate::commands::corpus;
 use crate::commands::train::{failure, memory_hints, open_data, write_trace};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt::{self, Interrupt};
-use crate::lanes;
 use crate::messages::Messages;
-use crate::settings::{self, cores};
+use crate::open_lanes;
+use crate::run_facts::{self, cores};
 use crate::ui::output::{Output, print};
 use crate::ui::{progress, timing_report};
 
@@ -32,7 +32,7 @@ use crate::ui::{progress, timing_report};
 const SYNTHETIC_CLIPS: usize = 120;
 /// Steps that do not count, if there are enough.
 const WARM_UP: u64 = 10;
-/// Steps that the picture of the lanes shows.
+/// Steps that the strip of the lanes shows.
 const PICTURED: usize = 12;
 /// Clips that are measured one batch after the other, for predictions, and batches of them at least; more than the steps
 /// of the profile only if those are very few.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
     let made_up = tempfile::tempdir().map_err(|error| Failure::new(FAILED, error.to_string()))?;
     let bench = Bench::open(args, made_up.path(), messages)?;
     let placement = resolve(args, &bench.inventory, messages)?;
-    let lanes = lanes::open(&bench.inventory, placement, args.requested.is_on("allow-fallback"), messages)?;
+    let lanes = open_lanes::open(&bench.inventory, placement, args.requested.is_on("allow-fallback"), messages)?;
     let before = bench.measure(args, lanes)?;
     if let Some(output) = trace {
         let what = format!("tandem profile ({})", before.lanes.placement.mode);
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure
         None => vec![before.side(&messages.get("side-now"), verdict, messages)],
         Some(after) => {
             let mut verdict_after = after.verdict.clone();
-            timing_report::localise(&mut verdict_after, messages);
+            timing_report::localize(&mut verdict_after, messages);
             vec![
                 before.side(&messages.get("side-before"), verdict, messages),
                 after.side(&messages.get("side-after"), verdict_after, messages),
@@ -133,26 +133,26 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn open(args: &ProfileArgs, folder: &std::path::Path, messages: &'a Messages) -> Result<Bench<'a>, Failure> {
+    fn open(args: &ProfileArgs, dir: &std::path::Path, messages: &'a Messages) -> Result<Bench<'a>, Failure> {
         let lane_args = LaneArgs::of(&args.requested);
-        let inventory = lanes::inventory(&lane_args);
+        let inventory = open_lanes::inventory(&lane_args);
         // What cannot be had is said before anything is read.
-        lanes::place(&lane_args, &inventory, messages)?;
+        open_lanes::place(&lane_args, &inventory, messages)?;
         let interrupt = interrupt::catch();
-        let folder = match args.requested.path("train-data") {
-            Some(folder) => folder.to_owned(),
+        let dir = match args.requested.path("train-data") {
+            Some(dir) => dir.to_owned(),
             None => {
-                let folder = folder.join("synthetic");
+                let dir = dir.join("synthetic");
                 let corpus = DemoCorpus { clips: SYNTHETIC_CLIPS, speakers: 1, seed: 1 };
-                corpus.write(&folder).map_err(|error| Failure::new(FAILED, error.to_string()))?;
-                folder
+                corpus.write(&dir).map_err(|error| Failure::new(FAILED, error.to_string()))?;
+                dir
             }
         };
-        let data = open_data(&folder, None, corpus::settings(&args.requested)?, &interrupt, messages)?;
+        let data = open_data(&dir, None, corpus::settings(&args.requested)?, &interrupt, messages)?;
         let quiet = args.json || !stderr().is_terminal();
-        let fault = args.inject.as_ref().and_then(|trouble| match trouble {
-            Trouble::Data(fault) => Some(*fault),
-            Trouble::Step(_) => None,
+        let fault = args.inject.as_ref().and_then(|injected| match injected {
+            InjectedFault::Data(fault) => Some(*fault),
+            InjectedFault::Step(_) => None,
         });
         Ok(Bench { data, inventory, interrupt, messages, quiet, steps: args.num_steps as usize, fault })
     }
@@ -164,7 +164,7 @@ impl<'a> Bench<'a> {
         if (placement.data.physical, placement.model.physical) == open {
             return Ok(Lanes { placement, ..before.lanes.clone() });
         }
-        lanes::open_also(&self.inventory, placement, self.messages)
+        open_lanes::open_also(&self.inventory, placement, self.messages)
     }
 
     fn bar(&self, id: &str, total: usize) -> ProgressBar {
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
     fn settings(&self, args: &ProfileArgs, placement: &Placement) -> Result<TrainConfig, Failure> {
         let facts = Facts::new(self.data.clips.len(), placement);
         let resolved = resolve_settings(&args.requested, None, &facts);
-        resolved.map(|(config, _)| config).map_err(|error| settings::failure(error, None, self.messages))
+        resolved.map(|(config, _)| config).map_err(|error| run_facts::failure(error, None, self.messages))
     }
 
     fn setup<'s>(&'s self, settings: &TrainConfig, lanes: &'s Lanes) -> Setup<'s> {
@@ -272,7 +272,7 @@ impl<'a> Bench<'a> {
     /// The verdict with simulated gains, what was asked to be predicted, and the last of it that was tried.
     fn predict(&self, args: &ProfileArgs, before: &Measured) -> Result<Predictions, Failure> {
         let mut verdict = before.verdict.clone();
-        timing_report::localise(&mut verdict, self.messages);
+        timing_report::localize(&mut verdict, self.messages);
         if args.what_if.is_empty() && verdict.recommendations.is_empty() {
             if args.verify {
                 eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
@@ -283,7 +283,7 @@ impl<'a> Bench<'a> {
         // Now it is known whether loading works or waits.
         let knobs = Knobs { load_cpu_percent: alone.load_cpu_percent(), ..before.knobs };
         verdict = tandem_observe::verdict(&before.profile, &knobs, &before.profiled.pressure);
-        timing_report::localise(&mut verdict, self.messages);
+        timing_report::localize(&mut verdict, self.messages);
         let spinner = self.bar("profile-simulating", 1);
         let mut recommended = Vec::new();
         for change in std::mem::take(&mut verdict.recommendations) {
@@ -370,7 +370,7 @@ impl<'a> Bench<'a> {
 /// The placement, without saying again what was said when the command began.
 fn resolve(args: &ProfileArgs, inventory: &Inventory, messages: &Messages) -> Result<Placement, Failure> {
     tandem_device::resolve(&LaneArgs::of(&args.requested).request(), &inventory.gpus, &inventory.cpu)
-        .map_err(|error| lanes::failure(&error, inventory, messages))
+        .map_err(|error| open_lanes::failure(&error, inventory, messages))
 }
 
 /// One setup that was measured.

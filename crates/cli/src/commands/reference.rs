@@ -7,18 +7,18 @@ use clap::{Arg, Command, CommandFactory};
 
 use crate::args::{Args, ManArgs};
 use crate::commands::config::{on_resume, schema};
-use crate::config::{EARLIER, Earlier, keys, switch_default};
+use crate::config_file::{EARLIER, Earlier, keys, switch_default};
 use crate::failure::{CODES, FAILED, Failure};
 use crate::messages::{Lang, Messages};
 use crate::texts;
 
 pub(crate) fn run(args: &ManArgs, messages: &Messages) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
-        Failure::new(FAILED, messages.with("cannot-write", &[("path", &args.folder.display()), ("reason", &error)]))
+        Failure::new(FAILED, messages.with("cannot-write", &[("path", &args.dir.display()), ("reason", &error)]))
     };
-    fs::create_dir_all(&args.folder).map_err(failed)?;
+    fs::create_dir_all(&args.dir).map_err(failed)?;
     if !args.markdown {
-        return clap_mangen::generate_to(command(messages), &args.folder).map_err(failed);
+        return clap_mangen::generate_to(command(messages), &args.dir).map_err(failed);
     }
     let pages = [
         ("commands.md", directed(commands(messages), messages)),
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ManArgs, messages: &Messages) -> Result<(), Failure> {
         ("config.schema.json", format!("{:#}\n", schema(messages))),
     ];
     for (name, page) in pages {
-        fs::write(args.folder.join(name), page).map_err(failed)?;
+        fs::write(args.dir.join(name), page).map_err(failed)?;
     }
     Ok(())
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ManArgs, messages: &Messages) -> Result<(), Failure> {
 pub(crate) fn command(messages: &Messages) -> Command {
     match messages.lang() {
         Lang::En => Args::command(),
-        Lang::Fa => texts::localised(Args::command()),
+        Lang::Fa => texts::localized(Args::command()),
     }
 }
 
@@ -69,7 +69,7 @@ fn commands(messages: &Messages) -> String {
 fn describe(command: &Command, name: &str, messages: &Messages, page: &mut String) {
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let _ = write!(page, "\n## `{name}`\n\n{about}\n");
-    // What every command has is told once.
+    // What every command has is listed once.
     let is_told = |arg: &&Arg| arg.is_global_set() && name != "tandem";
     let shown =
         |arg: &&Arg| !arg.is_hide_set() && !is_told(arg) && !matches!(arg.get_id().as_str(), "help" | "version");

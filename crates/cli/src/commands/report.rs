@@ -76,7 +76,7 @@ fn text(document: &Document, messages: &Messages) -> String {
 fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
     let last = record.last();
     let mut verdict = last.verdict.clone();
-    timing_report::localise(&mut verdict, messages);
+    timing_report::localize(&mut verdict, messages);
     Side {
         name: path.display().to_string(),
         settings: record.settings.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
@@ -146,11 +146,11 @@ fn losses(log: &[Value]) -> Vec<Line> {
 /// SPEC R9, from the files.
 fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
     let last = record.last();
-    let ending = match (&record.report, record.running) {
+    let outcome = match (&record.report, record.running) {
         (_, true) => messages.get("report-running"),
         (Some(report), false) => match report["ending"].as_str() {
-            Some(ending @ ("finished" | "stale" | "stopped" | "failed")) => {
-                messages.get(&format!("train-end-{ending}"))
+            Some(outcome @ ("finished" | "stale" | "stopped" | "failed")) => {
+                messages.get(&format!("train-end-{outcome}"))
             }
             other => other.unwrap_or("?").to_owned(),
         },
@@ -166,7 +166,7 @@ fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
     let hours = messages
         .with("report-hours", &[("hours", &format!("{:.2}", number("audio_seconds", last.total_audio_s) / 3600.0))]);
     let mut facts = vec![
-        ("report-state", ending),
+        ("report-state", outcome),
         ("report-steps", steps),
         ("report-loss", format!("{:.4}", number("loss", last.progress.loss))),
         ("report-time", duration(number("total_seconds", last.total_s))),

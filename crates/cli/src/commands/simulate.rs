@@ -4,7 +4,7 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use tandem_flow::{Clock, ErrorKind, Stage, Trace};
-use tandem_observe::{Outcome, Run, Simulation, WORKS_IN, simulate, strip, union, write_chrome_trace};
+use tandem_observe::{Run, Simulation, SimulationReport, WORKS_IN, simulate, strip, union, write_chrome_trace};
 
 use crate::args::{ClockKind, SimulateArgs};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
@@ -96,7 +96,13 @@ fn write_trace(trace: &Trace, output: &mut Output) -> std::io::Result<()> {
     write_chrome_trace(trace, "tandem simulate (simulated)", output.writer())
 }
 
-fn report(simulation: &Simulation, outcome: &Outcome, trace: &Trace, serial: bool, messages: &Messages) -> String {
+fn report(
+    simulation: &Simulation,
+    outcome: &SimulationReport,
+    trace: &Trace,
+    serial: bool,
+    messages: &Messages,
+) -> String {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let mut text = String::new();
     let mut line = |content: String| {

@@ -8,7 +8,7 @@ use tandem_model::{Device, HostReference};
 use tandem_observe::spectrogram_png;
 use tandem_synth::{Solver, Speech, SynthesisError, SynthesisSettings, Synthesizer};
 use tandem_text::Language;
-use tandem_train::{Checkpoints, RunFolder, State, checkpoint};
+use tandem_train::{Checkpoints, RunDir, State, checkpoint};
 
 use crate::args::SynthArgs;
 use crate::commands::corpus;
@@ -17,16 +17,16 @@ use crate::messages::Messages;
 use crate::ui::output::{Output, print};
 
 pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> {
-    let wav = args.output.extension().is_none_or(|ending| ending.eq_ignore_ascii_case("wav"));
+    let wav = args.output.extension().is_none_or(|extension| extension.eq_ignore_ascii_case("wav"));
     if !wav || args.output.as_os_str() == "-" {
         return Err(Failure::usage(messages.with("synth-not-wav", &[("path", &args.output.display())])));
     }
     // Paths that cannot be written are found before the work.
     let mut output = Output::create_for(&args.output, messages)?;
-    let picture = args.picture.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let (synthesizer, state, folder) = open(&args.checkpoint, messages)?;
+    let image = args.image.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
+    let (synthesizer, state, dir) = open(&args.checkpoint, messages)?;
     let ids = encode(&state, &args.text, args.language.as_ref(), messages)?;
-    let reference = find_speaker(&synthesizer, &folder, args.speaker.as_deref(), messages)?;
+    let reference = find_speaker(&synthesizer, &dir, args.speaker.as_deref(), messages)?;
     let settings = SynthesisSettings {
         steps: args.steps as usize,
         solver: Solver::Euler,
@@ -34,20 +34,20 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
         speed: args.speed as f32,
         seed: args.seed,
     };
-    let speech = synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| usage(&error))?;
+    let speech = synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| failure(&error, messages))?;
     let failed = |path: &Path, error: std::io::Error| {
         Failure::new(FAILED, messages.with("cannot-write", &[("path", &path.display()), ("reason", &error)]))
     };
     let written = tandem_audio::write_wav(&speech.samples, speech.sample_rate, output.writer());
     let path = written.and_then(|()| output.finish()).map_err(|error| failed(&args.output, error))?;
-    if let (Some(mut picture), Some(to)) = (picture, &args.picture) {
-        let written = picture.writer().write_all(&draw(&speech));
-        written.and_then(|()| picture.finish()).map_err(|error| failed(to, error))?;
+    if let (Some(mut image), Some(to)) = (image, &args.picture) {
+        let written = image.writer().write_all(&draw(&speech));
+        written.and_then(|()| image.finish()).map_err(|error| failed(to, error))?;
     }
     let seconds = speech.seconds();
     if args.json {
         let object = json!({"path": path, "seconds": seconds, "frames": speech.frames, "durations": speech.durations,
-            "step": state.step, "checkpoint": folder});
+            "step": state.step, "checkpoint": dir});
         return print(&format!("{object}\n"));
     }
     let line = messages
@@ -57,23 +57,28 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 
 /// The voice of a run or a checkpoint, and the checkpoint's folder.
 pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Synthesizer, State, PathBuf), Failure> {
-    let folder = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
-    let beside = folder.parent().map(|folder| Checkpoints::new(folder.to_owned()).steps()).unwrap_or_default();
+    let dir = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
+    let beside = dir.parent().map(|dir| Checkpoints::new(dir.to_owned()).steps()).unwrap_or_default();
     if let Some(&last) = beside.last()
-        && folder != path
-        && !folder.ends_with(format!("step-{last:08}"))
+        && dir != path
+        && !dir.ends_with(format!("step-{last:08}"))
     {
-        let best = folder.file_name().unwrap_or_default().to_string_lossy().replace("step-", "");
+        let best = dir.file_name().unwrap_or_default().to_string_lossy().replace("step-", "");
         let best = best.trim_start_matches('0');
         eprintln!("{}", messages.with("synth-best", &[("best", &best), ("last", &last)]));
     }
     let (synthesizer, state) =
-        checkpoint::open_voice(&folder, &Device::flex()).map_err(|error| Failure::of(USAGE, &error))?;
-    Ok((synthesizer, state, folder))
+        checkpoint::open_voice(&dir, &Device::flex()).map_err(|error| Failure::of(USAGE, &error))?;
+    Ok((synthesizer, state, dir))
 }
 
-pub(crate) fn usage(error: &SynthesisError) -> Failure {
-    Failure::of(USAGE, error)
+pub(crate) fn failure(error: &SynthesisError, messages: &Messages) -> Failure {
+    let failure = Failure::of(USAGE, error);
+    match error {
+        SynthesisError::NoReference => failure.hint(messages.get("synth-hint-speaker")),
+        SynthesisError::OneSpeaker => failure.hint(messages.get("synth-hint-one-speaker")),
+        _ => failure,
+    }
 }
 
 pub(crate) fn encode(
@@ -84,32 +89,32 @@ pub(crate) fn encode(
 ) -> Result<Vec<i32>, Failure> {
     Synthesizer::encode(&state.frontend, text, language).map_err(|error| match &error {
         SynthesisError::Frontend(error) => corpus::frontend_failure(error, messages),
-        _ => usage(&error),
+        _ => failure(&error, messages),
     })
 }
 
 /// The run that a checkpoint belongs to.
-pub(crate) fn run_of(checkpoint: &Path) -> RunFolder {
+pub(crate) fn run_of(checkpoint: &Path) -> RunDir {
     let full = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
-    RunFolder::new(full.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned())
+    RunDir::new(full.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned())
 }
 
 /// A file is listened to; anything else is the name of a speaker.
 fn find_speaker(
     synthesizer: &Synthesizer,
     checkpoint: &Path,
-    asked: Option<&str>,
+    requested: Option<&str>,
     messages: &Messages,
 ) -> Result<Option<HostReference>, Failure> {
-    match asked {
-        Some(_) if !synthesizer.has_speakers() => Err(usage(&SynthesisError::OneSpeaker)),
+    match requested {
+        Some(_) if !synthesizer.has_speakers() => Err(failure(&SynthesisError::OneSpeaker, messages)),
         None if !synthesizer.has_speakers() => Ok(None),
         Some(file) if Path::new(file).exists() || looks_like_a_file(file) => {
-            synthesizer.reference(Path::new(file)).map(Some).map_err(|error| usage(&error))
+            synthesizer.reference(Path::new(file)).map(Some).map_err(|error| failure(&error, messages))
         }
         name => {
             let voices = run_of(checkpoint).voices_path();
-            let (found, reference) = synthesizer.named(&voices, name).map_err(|error| usage(&error))?;
+            let (found, reference) = synthesizer.named(&voices, name).map_err(|error| failure(&error, messages))?;
             if name.is_none() {
                 eprintln!("{}", messages.with("synth-first-speaker", &[("name", &found)]));
             }
@@ -119,8 +124,9 @@ fn find_speaker(
 }
 
 fn looks_like_a_file(name: &str) -> bool {
-    let endings = [".wav", ".flac", ".mp3", ".ogg"];
-    name.contains(std::path::MAIN_SEPARATOR) || endings.iter().any(|ending| name.to_lowercase().ends_with(ending))
+    let extensions = [".wav", ".flac", ".mp3", ".ogg"];
+    name.contains(std::path::MAIN_SEPARATOR)
+        || extensions.iter().any(|extension| name.to_lowercase().ends_with(extension))
 }
 
 /// The spectrogram, with lines between the characters.

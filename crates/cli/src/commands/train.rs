@@ -10,19 +10,19 @@ use tandem_flow::{Context, ErrorKind, Trace};
 use tandem_observe::write_chrome_trace;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
-    Data, Ending, Injection, LaneFault, Report, Requested, ResolvedSetting, RunFolder, Start, TrainConfig, TrainError,
-    Trainer, corpus_settings, resolve,
+    Data, DataError, Injection, LaneFault, Outcome, Report, Requested, ResolvedSetting, RunDir, Start, TrainConfig,
+    TrainError, Trainer, corpus_settings, resolve,
 };
 
-use crate::args::{LaneArgs, TrainArgs, Trouble};
+use crate::args::{InjectedFault, LaneArgs, TrainArgs};
 use crate::commands::corpus;
-use crate::config;
+use crate::config_file;
 use crate::failure::{FAILED, Failure, USAGE};
 use crate::interrupt::{self, Interrupt};
-use crate::lanes;
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
-use crate::settings;
+use crate::open_lanes;
+use crate::run_facts;
 use crate::ui::output::{Output, print};
 use crate::ui::training::{Screen, final_report, ladder};
 
@@ -33,12 +33,12 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let requested: &Requested = &args.requested;
     let (json, from_scratch) = (requested.is_on("json"), requested.is_on("reset-training"));
     let lane_args = LaneArgs::of(requested);
-    let inventory = lanes::inventory(&lane_args);
-    let placement = lanes::place(&lane_args, &inventory, messages)?;
+    let inventory = open_lanes::inventory(&lane_args);
+    let placement = open_lanes::place(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
     let train_data = requested.path("train-data").unwrap_or(Path::new("")).to_owned();
-    let run = RunFolder::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
+    let run = RunDir::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
     // Before anything is read of it: a run that is about to end would leave a later checkpoint than was found.
     if run.has_run() && run.take().is_ok_and(|taken| !taken) {
         return Err(is_locked(&run, messages));
@@ -48,10 +48,10 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let state = start.as_ref().map(|start| &start.checkpoint.state);
     let saved = state.map(|state| &state.settings);
     let path = start.as_ref().map(|start| start.path.as_path());
-    let wrong = |error| settings::failure(error, path, messages);
-    let read = corpus_settings(requested, state).map_err(|error| settings::corpus_failure(error, path, messages))?;
+    let wrong = |error| run_facts::failure(error, path, messages);
+    let read = corpus_settings(requested, state).map_err(|error| run_facts::corpus_failure(error, path, messages))?;
     // What is not given is that of the run.
-    let of_run = state.and_then(|state| state.data.validation_folder.as_ref());
+    let of_run = state.and_then(|state| state.data.validation_dir.as_ref());
     let validation = requested.path("val-data").map(Path::to_owned).or(of_run.map(PathBuf::from));
     let data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
     if !json && !args.print_config {
@@ -64,11 +64,11 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     }
     let screen = Screen::new(json, messages);
     screen.configuring(&placement).map_err(|error| closed(&error))?;
-    let mut lanes = lanes::open(&inventory, placement, lane_args.allow_fallback, messages)?;
+    let mut lanes = open_lanes::open(&inventory, placement, lane_args.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
-    let facts = settings::facts(data.clips.len(), &lanes, requested, saved);
+    let facts = run_facts::facts(data.clips.len(), &lanes, requested, saved);
     let (config, resolved) = resolve(requested, saved, &facts).map_err(wrong)?;
-    settings::tell_fallbacks(&resolved, &facts, &mut lanes, messages);
+    run_facts::report_fallbacks(&resolved, &facts, &mut lanes, messages);
     if config.pipeline.workers > facts.cores {
         // SPEC F8.
         let values: &[(&str, &dyn std::fmt::Display)] =
@@ -76,18 +76,18 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         eprintln!("{}", messages.with("train-many-workers", values));
     }
     if args.print_config {
-        return print(&config::print(requested, &resolved, messages));
+        return print(&config_file::print(requested, &resolved, messages));
     }
-    if let Some(folder) = requested.path("tensorboard-log-dir") {
+    if let Some(dir) = requested.path("tensorboard-log-dir") {
         let step = start.as_ref().map(|start| start.checkpoint.state.step);
-        let board = Board::open(folder, step, &resolved).map_err(|error| cannot_write(folder, &error, messages))?;
+        let board = Board::open(dir, step, &resolved).map_err(|error| cannot_write(dir, &error, messages))?;
         listeners.board = Some(board);
     }
     let (mut injection, mut lane_fault) = (Injection::default(), None);
-    for trouble in &args.inject {
-        match trouble {
-            Trouble::Data(fault) => lane_fault = Some(*fault),
-            Trouble::Step(fault) => {
+    for injected in &args.inject {
+        match injected {
+            InjectedFault::Data(fault) => lane_fault = Some(*fault),
+            InjectedFault::Step(fault) => {
                 injection.nan_at = injection.nan_at.or(fault.nan_at);
                 injection.out_of_memory = injection.out_of_memory.or(fault.out_of_memory);
                 injection.leak = injection.leak.or(fault.leak);
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         }
     }
     let replaced = replaced(&resolved, messages);
-    let (dashboard, folder) = (requested.is_on("tui"), run.path().to_owned());
+    let (dashboard, dir) = (requested.is_on("tui"), run.path().to_owned());
     let session = Session {
         data,
         config,
@@ -114,21 +114,21 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     if json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
-        print(&(final_report(&report, messages) + &replaced + &next_step(requested, &report, &folder, messages)))?;
+        print(&(final_report(&report, messages) + &replaced + &next_step(requested, &report, &dir, messages)))?;
     }
     Ok(())
 }
 
 /// What a user does after a run that is over.
 fn next_step(requested: &Requested, report: &Report, run: &Path, messages: &Messages) -> String {
-    if !matches!(report.ending, Ending::Finished | Ending::Stale) {
+    if !matches!(report.outcome, Outcome::Finished | Outcome::EarlyStopped) {
         return String::new();
     }
     let mut text = String::new();
     if report.steps == 0 {
         text += &format!("{}\n", messages.with("train-nothing-to-do", &[("step", &report.step)]));
     } else if let Some(most) =
-        requested.number("max-steps").filter(|most| report.ending == Ending::Finished && report.step < *most)
+        requested.number("max-steps").filter(|most| report.outcome == Outcome::Finished && report.step < *most)
     {
         text += &format!("{}\n", messages.with("train-epochs-done", &[("step", &report.step), ("most", &most)]));
     }
@@ -148,7 +148,7 @@ fn replaced(resolved: &[ResolvedSetting], messages: &Messages) -> String {
     let replaced = resolved.iter().filter(|one| one.is_fallback()).filter_map(|one| {
         let requested = one.requested.as_deref()?;
         let values: &[(&str, &dyn std::fmt::Display)] =
-            &[("asked", &requested), ("got", &one.value), ("why", &one.source)];
+            &[("requested", &requested), ("value", &one.value), ("source", &one.source)];
         Some(format!("{}: {}\n", one.name, messages.with("report-replaced", values)))
     });
     replaced.collect()
@@ -162,31 +162,31 @@ fn default_run(data: &Path) -> PathBuf {
 
 /// The clips to train and to validate on.
 pub(crate) fn open_data(
-    folder: &Path,
+    dir: &Path,
     validation: Option<&Path>,
     settings: CorpusSettings,
     interrupt: &Interrupt,
     messages: &Messages,
 ) -> Result<Data, Failure> {
-    let open = |folder: &Path, metadata| {
-        let opened = corpus::open_rows(folder, metadata, settings.clone(), &interrupt.flag, messages)?;
+    let open = |dir: &Path, metadata| {
+        let opened = corpus::open_rows(dir, metadata, settings.clone(), &interrupt.flag, messages)?;
         corpus::check(&opened, messages)?;
         Ok::<_, Failure>(opened)
     };
     let training = match validation {
-        None => Metadata::open_training(folder),
-        Some(_) => Metadata::open(folder),
+        None => Metadata::open_training(dir),
+        Some(_) => Metadata::open(dir),
     };
-    let train = open(folder, training)?;
-    let validation = match (validation, Metadata::open_validation(folder)) {
+    let train = open(dir, training)?;
+    let validation = match (validation, Metadata::open_validation(dir)) {
         (Some(other), _) => {
             let rows = Metadata::open_validation(other).unwrap_or_else(|| Metadata::open(other));
             Some(open(other, rows)?)
         }
-        (None, Some(rows)) => Some(open(folder, rows)?),
+        (None, Some(rows)) => Some(open(dir, rows)?),
         (None, None) => None,
     };
-    let data = Data::new(train, validation).map_err(Failure::usage)?;
+    let data = Data::new(train, validation).map_err(|error| data_failure(&error, messages))?;
     if !data.too_fast.is_empty() {
         let names: Vec<String> = data.too_fast.iter().take(5).map(|&clip| data.corpus.name(clip).0).collect();
         let (count, names) = (data.too_fast.len(), names.join(", "));
@@ -195,12 +195,21 @@ pub(crate) fn open_data(
     Ok(data)
 }
 
+/// Why there is nothing to train on, and what to do about it.
+pub(crate) fn data_failure(error: &DataError, messages: &Messages) -> Failure {
+    let failure = Failure::of(USAGE, error);
+    match error {
+        DataError::OneClip => failure.hint(messages.get("train-hint-val-data")),
+        _ => failure,
+    }
+}
+
 fn cannot_write(path: &Path, error: &std::io::Error, messages: &Messages) -> Failure {
     Failure::usage(messages.with("cannot-write", &[("path", &path.display()), ("reason", error)]))
 }
 
-/// Takes the folder of a run, or says that another process has it.
-fn take(run: &RunFolder, messages: &Messages) -> Result<(), Failure> {
+/// Takes the directory of a run, or says that another process has it.
+fn take(run: &RunDir, messages: &Messages) -> Result<(), Failure> {
     let path = run.path();
     match run.take().map_err(|error| cannot_write(&path.join("lock"), &error, messages))? {
         true => Ok(()),
@@ -208,19 +217,21 @@ fn take(run: &RunFolder, messages: &Messages) -> Result<(), Failure> {
     }
 }
 
-fn is_locked(run: &RunFolder, messages: &Messages) -> Failure {
+fn is_locked(run: &RunDir, messages: &Messages) -> Failure {
     Failure::usage(messages.with("train-locked", &[("path", &run.path().display())]))
 }
 
 /// The checkpoint to resume from, if the run has one.
-fn find_start(run: &RunFolder, resume: Option<&str>, messages: &Messages) -> Result<Option<Start>, Failure> {
+fn find_start(run: &RunDir, resume: Option<&str>, messages: &Messages) -> Result<Option<Start>, Failure> {
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps();
     let usage = |error: CheckpointError| {
         let failure = Failure::of(USAGE, &error);
         match error {
             CheckpointError::Damaged(..) => failure.hint(messages.get("train-hint-last-good")),
-            CheckpointError::Version(..) => failure.hint(messages.get("train-hint-version")),
+            CheckpointError::Format(..) | CheckpointError::State(..) => {
+                failure.hint(messages.get("train-hint-version"))
+            }
             _ => failure,
         }
     };
@@ -256,8 +267,8 @@ pub(crate) struct Session {
     pub(crate) data: Data,
     pub(crate) config: TrainConfig,
     pub(crate) resolved: Vec<ResolvedSetting>,
-    pub(crate) run: RunFolder,
-    /// A run that is in the folder is moved out of the way.
+    pub(crate) run: RunDir,
+    /// A run that is in the directory is moved out of the way.
     pub(crate) from_scratch: bool,
     pub(crate) start: Option<Start>,
     pub(crate) lanes: Lanes,
@@ -287,7 +298,7 @@ impl Session {
     ) -> Result<Report, Failure> {
         let json = screen.json;
         let resumed = self.start.as_ref().map(|start| (start.checkpoint.state.step, start.checkpoint.state.next));
-        let folder = self.run.path().display().to_string();
+        let dir = self.run.path().display().to_string();
         let settings = self.config.clone();
         let identity = self.data.identity();
         let placement = self.lanes.placement.clone();
@@ -306,14 +317,14 @@ impl Session {
             .add_to_manifest(&self.resolved, facts)
             .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;
         let resumed = resumed.map(|(step, next)| (step, next.epoch, next.batch));
-        screen.start(&folder, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
+        screen.start(&dir, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
         let mut context = Context::default();
         context.stop = interrupt.stop.clone();
         if self.trace.is_some() {
             context.trace = Trace::with_limit(TRACE_SPANS);
         }
         if self.dashboard {
-            screen.open_dashboard(&folder, interrupt);
+            screen.open_dashboard(&dir, interrupt);
         }
         let mut broken = None;
         let mut listeners = self.listeners;
@@ -351,7 +362,7 @@ impl Session {
                 _ => Err(Failure::new(FAILED, format!("cannot write to standard output: {error}"))),
             };
         }
-        if report.ending == Ending::Stopped && !json {
+        if report.outcome == Outcome::Stopped && !json {
             print(&(messages.with("train-stopped", &[("step", &report.step)]) + "\n"))?;
         }
         Ok(report)

@@ -14,7 +14,7 @@ const CATALOGUE: &str = include_str!("../../messages/en.ftl");
 const LIBRARIES: [&str; 9] = ["flow", "audio", "text", "data", "device", "model", "observe", "synth", "train"];
 
 /// Types whose `Display` is an error, by a part of the name; errors insert a lane and a cursor.
-const ERRORS: [&str; 6] = ["Error", "Fault", "Exceeded", "Limit", "Lane", "Cursor"];
+const ERRORS: [&str; 7] = ["Error", "Fault", "Exceeded", "Limit", "Lane", "Cursor", "WrongResult"];
 
 /// What says an error, or why something could not be done: the texts are among the arguments.
 #[rustfmt::skip]
@@ -26,13 +26,12 @@ const SAYS: [&str; 28] = [
 ];
 
 /// What is not there as it is found.
-const PIECES: [(&str, &str); 17] = [
+const PIECES: [(&str, &str); 16] = [
     (", sample `{}`", "a part of a line, which is there as a whole"),
     (", file `{}`", "a part of a line, which is there as a whole"),
     (", line {}", "a part of a line, which is there as a whole"),
     ("the voice was never trained on these symbols:", "the characters follow in the same line"),
     ("{} s of silence {} the speech", "there with `before` and with `after`"),
-    ("no clip is left to {} on: all have more tokens than frames", "there with `train` and with `validate`"),
     ("the data lane {} (on purpose)", "there with each fault"),
     ("--batch-size x --grad-accum", "flags"),
     ("a refused item stays", "said to programmers"),
@@ -48,15 +47,14 @@ const PIECES: [(&str, &str); 17] = [
 
 /// Said by the libraries, but not found by the scan: put together from pieces, single words, or kept in a name.
 #[rustfmt::skip]
-const BY_HAND: [&str; 26] = [
+const BY_HAND: [&str; 25] = [
     "{}, epoch {} batch {}: {}", "{}, epoch {} batch {}, sample `{}`: {}", "{}, epoch {} batch {}, file `{}`: {}",
     "{}, epoch {} batch {}, sample `{}`, file `{}`: {}", "{} s of silence before the speech",
     "{} s of silence after the speech", "{} MB", "{} KB",
     "the drivers of Intel devices count this per process only (fdinfo)", "the same device", "at most one PCIe switch",
     "several PCIe switches, without the host bridge", "the PCIe host bridge (the CPU)",
     "several host bridges of one NUMA node", "the connection between NUMA nodes (between CPU sockets)",
-    "{}: {} here, {} there", "model lane: {}", "no clip is left to train on: all have more tokens than frames",
-    "no clip is left to validate on: all have more tokens than frames", "speakers", "none",
+    "{}: {} here, {} there", "data lane: {}", "model lane: {}", "speakers", "none",
     "of an unknown version", "the voice was never trained on these symbols: {}", "the data lane failed (on purpose)",
     "the data lane is out of memory (on purpose)", "the data lane hung (on purpose)",
 ];
@@ -70,8 +68,8 @@ const NOT_FOR_USERS: [(&str, &str); 8] = [
     ("the plan has no batch for this epoch", "the program's plans have one"),
     ("phonemes need the program `espeak-ng`, which does not start: {}", "no command makes phonemes"),
     ("`espeak-ng` failed: {}", "no command makes phonemes"),
-    ("the index is damaged", "the clips are measured anew"),
-    ("the index was made with other settings", "the clips are measured anew"),
+    ("the index is damaged", "the clips are measured again"),
+    ("the index was made with other settings", "the clips are measured again"),
     ("no model size `{}`", "the flag lists the sizes instead"),
     ("a model of many speakers needs reference audio", "the program asks for --speaker before"),
 ];
@@ -138,7 +136,7 @@ fn unescaped(literal: &str) -> String {
     let (mut text, mut rest) = (String::new(), literal);
     while let Some((before, after)) = rest.split_once('\\') {
         let (meant, length) = match after.as_bytes() {
-            // The line goes on in the next one.
+            // The line continues in the next one.
             [b'\n', ..] => ("", after.len() - after.trim_start().len()),
             [b'n', ..] => ("\n", 1),
             _ => (&after[..1], 1),
@@ -183,9 +181,9 @@ fn root() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).to_owned()
 }
 
-fn sources(folder: &Path) -> Vec<Source> {
+fn sources(dir: &Path) -> Vec<Source> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of code").flatten() {
+    for entry in fs::read_dir(dir).expect("a folder of code").flatten() {
         let path = entry.path();
         match path.extension() {
             _ if path.file_stem().is_some_and(|name| name == "tests") => {}
@@ -224,7 +222,7 @@ fn section(name: &str) -> Vec<&'static str> {
     lines.filter_map(|line| line.strip_prefix("en ")).collect()
 }
 
-/// Messages of the catalogue with which the program fails, or that say what to do then.
+/// Messages of the catalog with which the program fails, or that say what to do then.
 fn failures() -> Vec<(&'static str, &'static str)> {
     let words = ["Failure::new(", "Failure::usage(", ".hint(", "-> Failure {"];
     let mut ids: BTreeSet<String> = ELSEWHERE.iter().map(|id| (*id).to_owned()).collect();

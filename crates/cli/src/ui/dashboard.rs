@@ -28,7 +28,7 @@ const LABELS: &[&str] = &[
     "tui-limited", "tui-healthy", "tui-headroom", "tui-try", "tui-messages", "tui-no-loss", "tui-keys", "tui-stopping",
 ];
 
-/// Every text that is needed, so that a caller whose catalogue cannot go to another thread can take them all first.
+/// Every text that is needed, so that a caller whose catalog cannot go to another thread can take them all first.
 pub(crate) fn labels() -> Vec<String> {
     let metrics =
         [Surface::Dashboard, Surface::Details].into_iter().flat_map(shown_on).filter(|metric| !names_itself(metric));

@@ -34,11 +34,11 @@ impl Output {
         if path.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !folder.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{}` is not a folder", folder.display())));
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !dir.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{}` is not a folder", dir.display())));
         }
-        let (file, temporary) = tempfile::Builder::new().prefix(".tandem-").tempfile_in(folder)?.into_parts();
+        let (file, temporary) = tempfile::Builder::new().prefix(".tandem-").tempfile_in(dir)?.into_parts();
         Ok(Output { path: path.to_owned(), file: io::BufWriter::new(file), temporary })
     }
 

@@ -35,7 +35,7 @@ fn gain(times: f64) -> String {
 }
 
 /// The reasons of the recommendations in the user's language.
-pub(crate) fn localise(verdict: &mut Verdict, messages: &Messages) {
+pub(crate) fn localize(verdict: &mut Verdict, messages: &Messages) {
     for change in &mut verdict.recommendations {
         change.why = why(&change.reason, messages);
     }

@@ -11,7 +11,7 @@ use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
 use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, headroom, shown_on};
-use tandem_train::{DataIdentity, Ending, Event, NanPolicy, Report, TrainConfig};
+use tandem_train::{DataIdentity, Outcome, Event, NanPolicy, Report, TrainConfig};
 
 use crate::commands::corpus::MB;
 use crate::errors::Explain;
@@ -55,14 +55,14 @@ impl Screen<'_> {
     }
 
     /// Fills the terminal with a dashboard from now on; without a terminal, plain lines stay.
-    pub(crate) fn open_dashboard(&mut self, folder: &str, interrupt: &Interrupt) {
+    pub(crate) fn open_dashboard(&mut self, dir: &str, interrupt: &Interrupt) {
         let labels: HashMap<String, String> =
             dashboard::labels().into_iter().map(|id| (id.clone(), self.messages.get(&id))).collect();
         let label = move |id: &str| labels.get(id).cloned().unwrap_or_default();
         let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let asked = interrupt.clone();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
-        match LiveDashboard::new(Dashboard::new(folder, color), Arc::new(label), Box::new(move || asked.ask())) {
+        match LiveDashboard::new(Dashboard::new(dir, color), Arc::new(label), Box::new(move || asked.ask())) {
             Ok(dashboard) => self.dashboard = Some(dashboard),
             Err(_) => self.warn(&self.messages.get("dashboard-no-terminal")),
         }
@@ -166,7 +166,7 @@ impl Screen<'_> {
 
     pub(crate) fn start(
         &mut self,
-        folder: &str,
+        dir: &str,
         settings: &TrainConfig,
         data: &DataIdentity,
         resumed: Option<(u64, u64, u64)>,
@@ -175,7 +175,7 @@ impl Screen<'_> {
         self.placement = Some(placement.clone());
         if self.json {
             let resumed = resumed.map(|(step, _, _)| step);
-            let object = json!({"event": "start", "run": folder, "settings": settings, "data": data,
+            let object = json!({"event": "start", "run": dir, "settings": settings, "data": data,
                 "lanes": placement, "resumed_from": resumed});
             return self.line(&object.to_string());
         }
@@ -196,13 +196,12 @@ impl Screen<'_> {
             ],
         ))?;
         match resumed {
-            Some((step, epoch, batch)) => {
-                self.line(&self.messages.with(
-                    "train-resumed",
-                    &[("step", &step), ("epoch", &epoch), ("batch", &batch), ("folder", &folder)],
-                ))
-            }
-            None => self.line(&self.messages.with("train-new", &[("folder", &folder)])),
+            Some((step, epoch, batch)) => self.line(
+                &self
+                    .messages
+                    .with("train-resumed", &[("step", &step), ("epoch", &epoch), ("batch", &batch), ("folder", &dir)]),
+            ),
+            None => self.line(&self.messages.with("train-new", &[("folder", &dir)])),
         }
     }
 
@@ -327,9 +326,9 @@ impl Screen<'_> {
                 self.warn(&messages.with("train-overflow", &[("step", step)]));
                 Ok(())
             }
-            Event::Split { step, parts, kept } => {
+            Event::Split { step, micro_batches, kept } => {
                 let id = if *kept { "train-split-kept" } else { "train-split" };
-                self.warn(&messages.with(id, &[("step", step), ("parts", parts)]));
+                self.warn(&messages.with(id, &[("step", step), ("parts", micro_batches)]));
                 Ok(())
             }
         }
@@ -343,7 +342,7 @@ impl Screen<'_> {
         };
         let megabytes = |bytes: u64| bytes.div_ceil(memory::MB);
         let used = megabytes(lane.used_bytes());
-        let text = match lane.total_bytes().zip(lane.utilisation()) {
+        let text = match lane.total_bytes().zip(lane.utilization()) {
             Some((total, share)) => self.messages.with(
                 "lanes-memory",
                 &[
@@ -482,13 +481,13 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
             json!({"event": "not_finite", "step": step, "clips": clips, "policy": policy})
         }
         Event::Overflow { step } => json!({"event": "overflow", "step": step}),
-        Event::Split { step, parts, kept } => {
-            json!({"event": "split", "step": step, "parts": parts, "kept": kept})
+        Event::Split { step, micro_batches, kept } => {
+            json!({"event": "split", "step": step, "parts": micro_batches, "kept": kept})
         }
     }
 }
 
-/// SPEC G5: what was asked for, and what would fit.
+/// SPEC G5: what was requested, and what would fit.
 pub(crate) fn ladder(rungs: &[Rung], limit: u64, messages: &Messages) -> String {
     let heading = ["batch", "parts", "checkpointing", "bytes", "fits"]
         .map(|column| messages.get(&format!("lanes-ladder-{column}")));
@@ -497,8 +496,8 @@ pub(crate) fn ladder(rungs: &[Rung], limit: u64, messages: &Messages) -> String 
         let mark = |yes: bool| if yes { "✓" } else { "-" }.to_owned();
         let bytes = rung.bytes.div_ceil(memory::MB).to_string();
         table.row([
-            rung.batch.div_ceil(rung.parts).to_string(),
-            rung.parts.to_string(),
+            rung.batch.div_ceil(rung.micro_batches).to_string(),
+            rung.micro_batches.to_string(),
             mark(rung.checkpointing),
             bytes,
             mark(rung.fits),
@@ -510,17 +509,17 @@ pub(crate) fn ladder(rungs: &[Rung], limit: u64, messages: &Messages) -> String 
 
 /// SPEC R9.
 pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
-    let ending = messages.get(match report.ending {
-        Ending::Finished => "train-end-finished",
-        Ending::Stale => "train-end-stale",
-        Ending::Stopped => "train-end-stopped",
-        Ending::Failed => "train-end-failed",
+    let outcome = messages.get(match report.outcome {
+        Outcome::Finished => "train-end-finished",
+        Outcome::EarlyStopped => "train-end-stale",
+        Outcome::Stopped => "train-end-stopped",
+        Outcome::Failed => "train-end-failed",
     });
     let steps_per_s = if report.seconds > 0.0 { report.steps as f64 / report.seconds } else { 0.0 };
     let mut text = messages.with(
         "train-report",
         &[
-            ("ending", &ending),
+            ("ending", &outcome),
             ("steps", &report.steps),
             ("step", &report.step),
             ("time", &duration(report.seconds)),
@@ -542,7 +541,7 @@ pub(crate) fn final_report(report: &Report, messages: &Messages) -> String {
         text += &timing_report::limit(verdict, starved, headroom(starved), messages);
         text.push('\n');
     }
-    for bad in &report.left_out {
+    for bad in &report.skipped {
         text += &messages.with("load-bad", &[("id", &bad.id), ("reason", &bad.reason)]);
         text.push('\n');
     }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, stderr, stdout};
 
 use clap::error::ErrorKind;
 
-use crate::config::File;
+use crate::config_file::File;
 use crate::failure::{Failure, USAGE};
 use crate::messages::{Lang, Messages};
 use crate::texts;
@@ -30,7 +30,7 @@ pub(crate) fn show(error: &clap::Error, file: Option<&File>, messages: &Messages
         Lang::Fa => texts::help_page(&page),
     };
     if error.use_stderr() {
-        // Nothing was asked for.
+        // Nothing was requested.
         eprint!("{page}");
         std::process::exit(USAGE.into());
     }

@@ -22,25 +22,25 @@ const LONGEST_LINE: u32 = 1 << 20;
 #[non_exhaustive]
 pub enum MetadataError {
     /// The folder does not exist or is not one.
-    NotAFolder(PathBuf),
+    NotADir(PathBuf),
     /// No metadata file in it.
     NoMetadata(PathBuf),
     /// It cannot be read.
     Io(PathBuf, io::Error),
     /// It has no rows.
     Empty(PathBuf),
-    /// More speakers than can be told apart.
+    /// More speakers than can be distinguished.
     TooManySpeakers(PathBuf),
     /// A row of the speakers' list is not `id|speaker`.
     SpeakerRow(PathBuf, usize),
     /// The folder with the audio files is not there.
-    NoAudioFolder(PathBuf),
+    NoAudioDir(PathBuf),
 }
 
 impl fmt::Display for MetadataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MetadataError::NotAFolder(path) => write!(f, "`{}` is not a folder", path.display()),
+            MetadataError::NotADir(path) => write!(f, "`{}` is not a folder", path.display()),
             MetadataError::NoMetadata(path) => {
                 write!(f, "`{}` has neither metadata.csv nor metadata_train.csv", path.display())
             }
@@ -48,7 +48,7 @@ impl fmt::Display for MetadataError {
             MetadataError::SpeakerRow(path, line) => {
                 write!(f, "line {line} of `{}` is not `id|speaker` or `id|speaker|language`", path.display())
             }
-            MetadataError::NoAudioFolder(path) => {
+            MetadataError::NoAudioDir(path) => {
                 write!(f, "`{}`, where the audio should be, is not a folder", path.display())
             }
             MetadataError::TooManySpeakers(path) => {
@@ -179,12 +179,12 @@ impl Metadata {
     /// # Errors
     ///
     /// [`MetadataError`] if there is no such folder or file, or if it cannot be read or has no rows.
-    pub fn open(folder: &Path) -> Result<Metadata, MetadataError> {
-        if !folder.is_dir() {
-            return Err(MetadataError::NotAFolder(folder.to_owned()));
+    pub fn open(dir: &Path) -> Result<Metadata, MetadataError> {
+        if !dir.is_dir() {
+            return Err(MetadataError::NotADir(dir.to_owned()));
         }
-        let path = NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
-        Metadata::open_file(&path.ok_or_else(|| MetadataError::NoMetadata(folder.to_owned()))?)
+        let path = NAMES.iter().map(|name| dir.join(name)).find(|path| path.is_file());
+        Metadata::open_file(&path.ok_or_else(|| MetadataError::NoMetadata(dir.to_owned()))?)
     }
 
     /// The rows to train on: `metadata_train.csv` when the corpus comes with validation rows of its own, so that none
@@ -193,20 +193,18 @@ impl Metadata {
     /// # Errors
     ///
     /// As [`Metadata::open`].
-    pub fn open_training(folder: &Path) -> Result<Metadata, MetadataError> {
-        let training = folder.join("metadata_train.csv");
-        if Metadata::open_validation(folder).is_some() && training.is_file() {
+    pub fn open_training(dir: &Path) -> Result<Metadata, MetadataError> {
+        let training = dir.join("metadata_train.csv");
+        if Metadata::open_validation(dir).is_some() && training.is_file() {
             return Metadata::open_file(&training);
         }
-        Metadata::open(folder)
+        Metadata::open(dir)
     }
 
     /// The validation rows of a corpus, if it comes with any: `metadata_eval.csv` or `metadata_val.csv`.
-    pub fn open_validation(folder: &Path) -> Option<Result<Metadata, MetadataError>> {
-        let path = ["metadata_eval.csv", "metadata_val.csv"]
-            .iter()
-            .map(|name| folder.join(name))
-            .find(|path| path.is_file())?;
+    pub fn open_validation(dir: &Path) -> Option<Result<Metadata, MetadataError>> {
+        let path =
+            ["metadata_eval.csv", "metadata_val.csv"].iter().map(|name| dir.join(name)).find(|path| path.is_file())?;
         Some(Metadata::open_file(&path))
     }
 
@@ -327,8 +325,8 @@ pub(crate) struct Speakers {
 }
 
 impl Speakers {
-    pub(crate) fn open(folder: &Path) -> Result<Speakers, MetadataError> {
-        let path = folder.join("speakers.csv");
+    pub(crate) fn open(dir: &Path) -> Result<Speakers, MetadataError> {
+        let path = dir.join("speakers.csv");
         let mut speakers = Speakers::default();
         if !path.is_file() {
             return Ok(speakers);

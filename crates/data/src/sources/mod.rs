@@ -96,6 +96,6 @@ pub trait Source: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Tells the sources of one directory apart: what is kept of one must not be taken for another's.
+    /// Distinguishes the sources of one directory: what is kept of one must not be taken for another's.
     fn key(&self) -> String;
 }

@@ -56,7 +56,7 @@ impl LaneMemory {
     }
 
     /// Used share of the total; more than 1 when the limit is exceeded.
-    pub fn utilisation(&self) -> Option<f64> {
+    pub fn utilization(&self) -> Option<f64> {
         let total = self.total_bytes().filter(|&total| total > 0)?;
         Some(self.used_bytes() as f64 / total as f64)
     }
@@ -65,7 +65,7 @@ impl LaneMemory {
     pub fn line(&self, step: u64, role_and_device: &str) -> String {
         let mb = |bytes: u64| (bytes as f64 / MB as f64).round();
         let used = mb(self.used_bytes());
-        match (self.total_bytes(), self.utilisation()) {
+        match (self.total_bytes(), self.utilization()) {
             (Some(total), Some(share)) => {
                 format!("[Step {step}] {role_and_device}: {used}/{} MB ({:.1}%)", mb(total), 100.0 * share)
             }
@@ -111,11 +111,11 @@ mod tests {
         memory.limit_bytes = None;
         assert_eq!(memory.line(0, "Model GPU 1"), "[Step 0] Model GPU 1: 480/24576 MB (2.0%)");
         memory.device_total_bytes = None;
-        assert_eq!(memory.utilisation(), None);
+        assert_eq!(memory.utilization(), None);
         assert_eq!(memory.line(7, "Data CPU"), "[Step 7] Data CPU: 480 MB used, total unavailable");
         memory.limit_bytes = Some(240 * MB);
-        assert_eq!(memory.utilisation(), Some(2.0));
+        assert_eq!(memory.utilization(), Some(2.0));
         memory.limit_bytes = Some(0);
-        assert_eq!(memory.utilisation(), None);
+        assert_eq!(memory.utilization(), None);
     }
 }

@@ -22,20 +22,20 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// What it takes with the batch in so many parts and so many batches on the device.
-    pub fn bytes(&self, parts: usize, checkpointing: bool, queued: usize) -> u64 {
-        predict(self, self.rows, parts, checkpointing, queued)
+    /// What it takes with the batch in so many micro-batches and so many batches on the device.
+    pub fn bytes(&self, micro_batches: usize, checkpointing: bool, queued: usize) -> u64 {
+        predict(self, self.rows, micro_batches, checkpointing, queued)
     }
 }
 
 /// What a batch of `batch` rows takes: the fixed part, the activations of one part of the batch and all batches on the
 /// device. Without a figure for gradient checkpointing it saves nothing.
-pub fn predict(footprint: &Footprint, batch: usize, parts: usize, checkpointing: bool, queued: usize) -> u64 {
+pub fn predict(footprint: &Footprint, batch: usize, micro_batches: usize, checkpointing: bool, queued: usize) -> u64 {
     let row = match footprint.row_bytes_checkpointing {
         Some(bytes) if checkpointing => bytes,
         _ => footprint.row_bytes,
     };
-    let activations = row.saturating_mul(batch.div_ceil(parts.max(1)) as u64);
+    let activations = row.saturating_mul(batch.div_ceil(micro_batches.max(1)) as u64);
     let batches = footprint.batch_bytes_per_row.saturating_mul(batch as u64).saturating_mul(queued as u64);
     footprint.fixed_bytes.saturating_add(activations).saturating_add(batches)
 }
@@ -45,8 +45,9 @@ pub fn predict(footprint: &Footprint, batch: usize, parts: usize, checkpointing:
 pub struct Rung {
     /// Rows of a batch.
     pub batch: usize,
-    /// Parts that a batch is worked in (gradient accumulation).
-    pub parts: usize,
+    /// Micro-batches that a batch is split into (gradient accumulation).
+    #[serde(rename = "parts")]
+    pub micro_batches: usize,
     /// With gradient checkpointing.
     pub checkpointing: bool,
     /// Batches on the device.
@@ -61,20 +62,20 @@ impl Rung {
     /// Whether nothing about `other` is better for the user.
     fn at_least_as_good_as(&self, other: &Rung) -> bool {
         self.batch >= other.batch
-            && self.parts <= other.parts
+            && self.micro_batches <= other.micro_batches
             && self.checkpointing <= other.checkpointing
             && self.queued >= other.queued
     }
 }
 
 /// The configuration asked for, and if it does not fit, what would, in the order of what it costs the user: the same
-/// batch in parts, with gradient checkpointing, with fewer batches on the device, and smaller batches. Of each kind
+/// batch in micro-batches, with gradient checkpointing, with fewer batches on the device, and smaller batches. Of each kind
 /// the first that fits, with as little of the kinds before as it takes, and only if it spares the user something that
 /// the rungs before it do not. Only the first rung, when nothing fits.
 pub fn ladder(footprint: &Footprint, limit_bytes: u64) -> Vec<Rung> {
-    let rung = |batch, parts, checkpointing, queued| {
-        let bytes = predict(footprint, batch, parts, checkpointing, queued);
-        Rung { batch, parts, checkpointing, queued, bytes, fits: bytes <= limit_bytes }
+    let rung = |batch, micro_batches, checkpointing, queued| {
+        let bytes = predict(footprint, batch, micro_batches, checkpointing, queued);
+        Rung { batch, micro_batches, checkpointing, queued, bytes, fits: bytes <= limit_bytes }
     };
     let Footprint { rows, queued, .. } = *footprint;
     let mut rungs = vec![rung(rows, 1, false, queued)];
@@ -85,18 +86,23 @@ pub fn ladder(footprint: &Footprint, limit_bytes: u64) -> Vec<Rung> {
     let modes = || iter::once(false).chain(checkpointing.then_some(true));
     let shallower = || (1..queued).rev();
 
-    let in_parts = powers(rows).map(|parts| rung(rows, parts, false, queued)).find(|rung| rung.fits);
-    let checkpointed =
-        powers(rows).filter(|_| checkpointing).map(|parts| rung(rows, parts, true, queued)).find(|rung| rung.fits);
-    let queue = modes()
-        .flat_map(|mode| powers(rows).map(move |parts| (mode, parts)))
-        .find_map(|(mode, parts)| shallower().map(|queued| rung(rows, parts, mode, queued)).find(|rung| rung.fits));
+    let in_micro_batches =
+        powers(rows).map(|micro_batches| rung(rows, micro_batches, false, queued)).find(|rung| rung.fits);
+    let checkpointed = powers(rows)
+        .filter(|_| checkpointing)
+        .map(|micro_batches| rung(rows, micro_batches, true, queued))
+        .find(|rung| rung.fits);
+    let queue = modes().flat_map(|mode| powers(rows).map(move |micro_batches| (mode, micro_batches))).find_map(
+        |(mode, micro_batches)| {
+            shallower().map(|queued| rung(rows, micro_batches, mode, queued)).find(|rung| rung.fits)
+        },
+    );
     let smaller = iter::once(queued)
         .chain((queued > 1).then_some(1))
         .flat_map(|queued| modes().map(move |mode| (mode, queued)))
         .find_map(|(mode, queued)| halves(rows).map(|batch| rung(batch, 1, mode, queued)).find(|rung| rung.fits));
 
-    for found in [in_parts, checkpointed, queue, smaller].into_iter().flatten() {
+    for found in [in_micro_batches, checkpointed, queue, smaller].into_iter().flatten() {
         if !rungs.iter().any(|rung| rung.fits && rung.at_least_as_good_as(&found)) {
             rungs.push(found);
         }
@@ -104,15 +110,16 @@ pub fn ladder(footprint: &Footprint, limit_bytes: u64) -> Vec<Rung> {
     rungs
 }
 
-/// The least number of parts (a power of two, at most one part for each row) with which the batch fits as asked for
+/// The least number of micro-batches (a power of two, at most one for each row) with which the batch fits as requested
 /// otherwise.
-pub fn parts_that_fit(footprint: &Footprint, limit_bytes: u64) -> Option<usize> {
-    powers(footprint.rows).find(|&parts| footprint.bytes(parts, false, footprint.queued) <= limit_bytes)
+pub fn micro_batches_that_fit(footprint: &Footprint, limit_bytes: u64) -> Option<usize> {
+    powers(footprint.rows).find(|&micro_batches| footprint.bytes(micro_batches, false, footprint.queued) <= limit_bytes)
 }
 
 /// 1, 2, 4 and so on, up to `rows`.
 fn powers(rows: usize) -> impl Iterator<Item = usize> {
-    iter::successors(Some(1usize), |parts| parts.checked_mul(2)).take_while(move |&parts| parts <= rows.max(1))
+    iter::successors(Some(1usize), |micro_batches| micro_batches.checked_mul(2))
+        .take_while(move |&micro_batches| micro_batches <= rows.max(1))
 }
 
 /// Half of `rows`, a quarter and so on, down to 1.
@@ -135,15 +142,15 @@ mod tests {
         queued: 4,
     };
 
-    fn rung(batch: usize, parts: usize, checkpointing: bool, queued: usize, bytes: u64) -> Rung {
-        Rung { batch, parts, checkpointing, queued, bytes, fits: true }
+    fn rung(batch: usize, micro_batches: usize, checkpointing: bool, queued: usize, bytes: u64) -> Rung {
+        Rung { batch, micro_batches, checkpointing, queued, bytes, fits: true }
     }
 
     #[test]
     fn what_fits_is_left_alone() {
         assert_eq!(FOOTPRINT.bytes(1, false, 4), 1_000 + 3_200 + 1_280);
         assert_eq!(ladder(&FOOTPRINT, 5_480), [rung(32, 1, false, 4, 5_480)]);
-        assert_eq!(parts_that_fit(&FOOTPRINT, 5_480), Some(1));
+        assert_eq!(micro_batches_that_fit(&FOOTPRINT, 5_480), Some(1));
     }
 
     #[test]
@@ -159,7 +166,7 @@ mod tests {
                 rung(16, 1, false, 4, 3_240),
             ]
         );
-        assert_eq!(parts_that_fit(&FOOTPRINT, 5_000), Some(2));
+        assert_eq!(micro_batches_that_fit(&FOOTPRINT, 5_000), Some(2));
     }
 
     #[test]
@@ -174,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn useless_rungs_are_left_out() {
+    fn useless_rungs_are_skipped() {
         let no_saving = Footprint { row_bytes_checkpointing: None, queued: 1, ..FOOTPRINT };
         let rungs = ladder(&no_saving, 4_000);
         assert_eq!(rungs[1..], [rung(32, 2, false, 1, 2_920), rung(16, 1, false, 1, 2_760)]);
@@ -186,7 +193,7 @@ mod tests {
     fn nothing_fits() {
         let rungs = ladder(&FOOTPRINT, 999);
         assert_eq!((rungs.len(), rungs[0].fits), (1, false));
-        assert_eq!(parts_that_fit(&FOOTPRINT, 999), None);
+        assert_eq!(micro_batches_that_fit(&FOOTPRINT, 999), None);
     }
 
     #[test]
@@ -222,29 +229,29 @@ mod tests {
         fn every_rung_is_true_and_useful(footprint in footprints(), limit in 0u64..400_000) {
             let rungs = ladder(&footprint, limit);
             for (at, rung) in rungs.iter().enumerate() {
-                let bytes = predict(&footprint, rung.batch, rung.parts, rung.checkpointing, rung.queued);
+                let bytes = predict(&footprint, rung.batch, rung.micro_batches, rung.checkpointing, rung.queued);
                 prop_assert_eq!((rung.bytes, rung.fits), (bytes, bytes <= limit));
                 prop_assert!(at == 0 || rung.fits);
                 prop_assert!(rungs[..at].iter().all(|before| !before.fits || !before.at_least_as_good_as(rung)));
             }
-            let asked = (rungs[0].batch, rungs[0].parts, rungs[0].checkpointing, rungs[0].queued);
+            let asked = (rungs[0].batch, rungs[0].micro_batches, rungs[0].checkpointing, rungs[0].queued);
             prop_assert_eq!(asked, (footprint.rows, 1, false, footprint.queued));
             prop_assert!(rungs.len() <= 5 && (rungs.len() == 1 || !rungs[0].fits));
         }
 
         #[test]
-        fn parts_are_the_least_that_fit(footprint in footprints(), limit in 0u64..400_000, less in 0u64..100_000) {
-            let parts = parts_that_fit(&footprint, limit);
-            let tighter = parts_that_fit(&footprint, limit.saturating_sub(less));
-            prop_assert!(tighter.unwrap_or(usize::MAX) >= parts.unwrap_or(usize::MAX));
-            if let Some(parts) = parts {
-                prop_assert!(parts.is_power_of_two() && parts <= footprint.rows.max(1));
-                prop_assert!(footprint.bytes(parts, false, footprint.queued) <= limit);
-                prop_assert!(parts == 1 || footprint.bytes(parts / 2, false, footprint.queued) > limit);
+        fn micro_batches_are_the_least_that_fit(footprint in footprints(), limit in 0u64..400_000, less in 0u64..100_000) {
+            let micro_batches = micro_batches_that_fit(&footprint, limit);
+            let tighter = micro_batches_that_fit(&footprint, limit.saturating_sub(less));
+            prop_assert!(tighter.unwrap_or(usize::MAX) >= micro_batches.unwrap_or(usize::MAX));
+            if let Some(micro_batches) = micro_batches {
+                prop_assert!(micro_batches.is_power_of_two() && micro_batches <= footprint.rows.max(1));
+                prop_assert!(footprint.bytes(micro_batches, false, footprint.queued) <= limit);
+                prop_assert!(micro_batches == 1 || footprint.bytes(micro_batches / 2, false, footprint.queued) > limit);
             }
-            for parts in 1..20 {
-                let more = footprint.bytes(parts + 1, false, footprint.queued);
-                prop_assert!(more <= footprint.bytes(parts, false, footprint.queued));
+            for micro_batches in 1..20 {
+                let more = footprint.bytes(micro_batches + 1, false, footprint.queued);
+                prop_assert!(more <= footprint.bytes(micro_batches, false, footprint.queued));
             }
         }
     }

@@ -52,7 +52,8 @@ pub struct MemoryLimitExceeded {
     /// What it had taken.
     pub used_bytes: u64,
     /// What it asked for on top.
-    pub asked_bytes: u64,
+    #[serde(rename = "asked_bytes")]
+    pub requested_bytes: u64,
     /// What for, as in "the optimizer".
     pub what: String,
 }
@@ -65,7 +66,7 @@ impl fmt::Display for MemoryLimitExceeded {
             self.lane,
             size(self.limit_bytes),
             size(self.used_bytes),
-            size(self.asked_bytes),
+            size(self.requested_bytes),
             self.what
         )
     }
@@ -221,7 +222,7 @@ mod tests {
             lane: Lane::Model,
             limit_bytes: 512 * MB,
             used_bytes: 480 * MB,
-            asked_bytes: 64 * MB,
+            requested_bytes: 64 * MB,
             what: "the optimizer".to_owned(),
         };
         assert_eq!(
@@ -229,7 +230,7 @@ mod tests {
             "memory limit of the model lane exceeded: limit 512 MB, used 480 MB, asked 64 MB for the optimizer"
         );
         error = MemoryLimitExceeded { lane: Lane::Data, limit_bytes: 2 * MB, used_bytes: MB * 3 / 2, ..error };
-        error.asked_bytes = 600 * 1024;
+        error.requested_bytes = 600 * 1024;
         let text = error.to_string();
         assert!(text.contains("data lane exceeded: limit 2 MB, used 1.5 MB, asked 600 KB for"), "{text}");
         assert_eq!((size(0), size(1), size(8192 * MB)), ("0 KB".into(), "1 KB".into(), "8192 MB".into()));

@@ -27,7 +27,8 @@ pub struct DeviceReadings {
     /// Bytes free.
     pub memory_free: Reading<u64>,
     /// Per cent of the last moments in which it was busy at all: a full figure does not mean fully used.
-    pub utilisation: Reading<f64>,
+    #[serde(rename = "utilisation")]
+    pub utilization: Reading<f64>,
     /// Degrees Celsius.
     pub temperature: Reading<f64>,
 }
@@ -39,7 +40,7 @@ impl DeviceReadings {
             memory_total: Reading::unavailable(why),
             memory_used: Reading::unavailable(why),
             memory_free: Reading::unavailable(why),
-            utilisation: Reading::unavailable(why),
+            utilization: Reading::unavailable(why),
             temperature: Reading::unavailable(why),
         }
     }
@@ -138,7 +139,7 @@ mod tests {
             assert_eq!(readings.memory_total, Reading::known(17_163_091_968, source));
             assert_eq!(readings.memory_used, Reading::known(1_000_000, source));
             assert_eq!(readings.memory_free, Reading::known(17_162_091_968, source));
-            assert_eq!(readings.utilisation, Reading::known(37.0, source));
+            assert_eq!(readings.utilization, Reading::known(37.0, source));
             assert_eq!(readings.temperature, Reading::known(45.5, source));
         }
     }
@@ -148,7 +149,7 @@ mod tests {
         let readings = read(Some(AMD), &[VRAM[0], ("gpu_busy_percent", "?"), ("hwmon/hwmon10/temp2_input", "61000")]);
         assert_eq!(readings.memory_total.value(), Some(&17_163_091_968));
         assert!(readings.memory_free.reason().expect("not known").contains("mem_info_vram_used"));
-        assert!(readings.utilisation.reason().expect("damaged").starts_with("cannot understand `"));
+        assert!(readings.utilization.reason().expect("damaged").starts_with("cannot understand `"));
         assert_eq!(readings.temperature, Reading::known(61.0, "sysfs amdgpu, junction"));
     }
 
@@ -188,7 +189,7 @@ mod tests {
     fn other_and_unknown_devices_are_named() {
         let software = Probes::with_root("/nowhere").read(None, Some(0x10005));
         assert_eq!(software, DeviceReadings::unavailable("a software device"));
-        assert!(read(Some(0x1af4), &[]).utilisation.reason().expect("virtio").contains("0x1af4"));
-        assert!(read(None, &[]).utilisation.reason().expect("no vendor").contains("vendor"));
+        assert!(read(Some(0x1af4), &[]).utilization.reason().expect("virtio").contains("0x1af4"));
+        assert!(read(None, &[]).utilization.reason().expect("no vendor").contains("vendor"));
     }
 }

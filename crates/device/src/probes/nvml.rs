@@ -32,7 +32,7 @@ impl Library {
             memory_total: memory.clone().map(|memory| memory.total),
             memory_used: memory.clone().map(|memory| memory.used),
             memory_free: memory.map(|memory| memory.free),
-            utilisation: reading(device.utilization_rates()).map(|rates| rates.gpu.into()),
+            utilization: reading(device.utilization_rates()).map(|rates| rates.gpu.into()),
             temperature: reading(device.temperature(TemperatureSensor::Gpu)).map(f64::from),
         }
     }

@@ -45,7 +45,7 @@ impl Device {
             memory_total,
             memory_used,
             memory_free,
-            utilisation: number(&self.0.join("gpu_busy_percent"), SOURCE),
+            utilization: number(&self.0.join("gpu_busy_percent"), SOURCE),
             // Accelerators have no edge sensor.
             temperature: self.temperature(1, SOURCE).or(|| self.temperature(2, "sysfs amdgpu, junction")),
         }
@@ -81,20 +81,20 @@ impl Device {
 
     /// Sensor `channel` of the first monitor, in degrees.
     pub(super) fn temperature(&self, channel: u32, source: &str) -> Reading<f64> {
-        let folder = self.0.join("hwmon");
-        match entries(&folder, "hwmon").first() {
+        let dir = self.0.join("hwmon");
+        match entries(&dir, "hwmon").first() {
             Some(monitor) => {
                 number::<i64>(&monitor.join(format!("temp{channel}_input")), source).map(|milli| milli as f64 / 1e3)
             }
-            None => Reading::unavailable(format!("no sensor in `{}`", folder.display())),
+            None => Reading::unavailable(format!("no sensor in `{}`", dir.display())),
         }
     }
 }
 
 /// What begins with `prefix` and a number, in order.
-fn entries(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+fn entries(dir: &Path, prefix: &str) -> Vec<PathBuf> {
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
-    let found = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let found = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<_> = found.filter(|path| number(path).is_some()).collect();
     found.sort_by_key(number);
     found

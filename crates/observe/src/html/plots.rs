@@ -4,8 +4,8 @@
 use tandem_flow::Stage;
 
 use super::{Label, escape, number, sane, stage};
-use crate::profile::GAPS;
 use crate::run_report::{Line, Side};
+use crate::stage_profile::GAPS;
 
 /// The rows of a profile in their order, which is also that of their inks.
 pub(crate) const ROWS: [&str; 5] =

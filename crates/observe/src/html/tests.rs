@@ -100,7 +100,7 @@ fn every_plot_is_there_once_for_each_side() {
 }
 
 #[test]
-fn what_has_no_data_is_left_out() {
+fn what_has_no_data_is_skipped() {
     let mut bare = side("a");
     (bare.lanes, bare.step_ms, bare.settings, bare.facts) = (vec![], vec![], vec![], vec![]);
     (bare.queues, bare.memory, bare.losses) = (vec![], vec![], vec![]);
@@ -181,16 +181,16 @@ fn every_label_is_in_both_catalogues_and_none_is_left_over() {
     let (metrics, used): (BTreeSet<_>, BTreeSet<_>) =
         used.into_inner().into_iter().partition(|(id, _)| id.starts_with("metric-"));
     assert!(metrics.len() >= 6, "{metrics:?}");
-    for catalogue in [include_str!("../../../cli/messages/en.ftl"), include_str!("../../../cli/messages/fa.ftl")] {
+    for catalog in [include_str!("../../../cli/messages/en.ftl"), include_str!("../../../cli/messages/fa.ftl")] {
         let entry = |line: &str| {
             let (id, text) = line.split_once(" = ").expect("a message");
             let variables = text.split("{$").skip(1).filter_map(|part| part.split('}').next()).map(str::to_owned);
             (id.to_owned(), variables.collect())
         };
         for (id, _) in &metrics {
-            assert!(catalogue.lines().any(|line| line.starts_with(&format!("{id} = "))), "{id}");
+            assert!(catalog.lines().any(|line| line.starts_with(&format!("{id} = "))), "{id}");
         }
-        let lines = catalogue.lines().filter(|line| ["html-", "stage-"].iter().any(|of| line.starts_with(of)));
+        let lines = catalog.lines().filter(|line| ["html-", "stage-"].iter().any(|of| line.starts_with(of)));
         assert_eq!(used, lines.map(entry).collect::<BTreeSet<(String, BTreeSet<String>)>>());
     }
 }

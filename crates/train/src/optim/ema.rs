@@ -37,7 +37,7 @@ impl<M: Module> Ema<M> {
     }
 
     /// Takes in the weights after a step. The first steps count for more, so that nothing of the random start is left:
-    /// the decay is `(1 + step) / (10 + step)` until that exceeds the one that was asked for.
+    /// the decay is `(1 + step) / (10 + step)` until that exceeds the one that was requested.
     pub fn update(&mut self, model: &M, step: u64) {
         let decay = self.decay.min((1 + step) as f64 / (10 + step) as f64);
         let mut mapper = Mapper { values: matrices(model).into_iter(), decay };

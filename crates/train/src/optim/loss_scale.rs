@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(scale.save(), [256.0, 999.0]);
         let mut again = LossScale::new(Some(scale.save()), &device);
         again.update(&norm(3.0));
-        assert_eq!(again.save(), [512.0, 0.0], "goes on where it was");
+        assert_eq!(again.save(), [512.0, 0.0], "resumes where it was");
         for _ in 0..20 {
             again.update(&norm(f32::INFINITY));
         }

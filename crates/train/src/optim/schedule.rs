@@ -13,7 +13,7 @@ pub enum Schedule {
     Constant,
     /// Falls with the root of the step.
     Noam,
-    /// Falls like a cosine to a tenth, then starts anew, each time `growth` times as long.
+    /// Falls like a cosine to a tenth, then restarts, each time `growth` times as long.
     Cosine {
         /// Steps of the first fall.
         period: u64,
@@ -164,7 +164,7 @@ mod tests {
         let cosine = rate(Schedule::Cosine { period: 100, growth: 2 });
         assert!((cosine(150) - 0.55).abs() < 1e-9);
         assert!(cosine(199) < 0.101);
-        assert_eq!(cosine(200), 1.0, "starts anew");
+        assert_eq!(cosine(200), 1.0, "restarts");
         assert!((cosine(300) - 0.55).abs() < 1e-9, "twice as long");
     }
 }

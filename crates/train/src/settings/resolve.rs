@@ -6,15 +6,15 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tandem_audio::{LogMel, MelSettings};
+use tandem_audio::{LogMel, MelSettings, SettingsError as MelError};
 use tandem_data::CorpusSettings;
 use tandem_device::memory::{self, DeviceMemory, Limits, optimal_limits};
-use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement};
+use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement, WrongResult};
 
-use super::config::{TrainConfig, prefetch_buffer_size};
 use super::requested::Requested;
 use super::setting::{DefaultValue, OnResume, Setting};
 use super::table::SETTINGS;
+use super::train_config::{TrainConfig, prefetch_buffer_size};
 use super::value::{Plain, Value};
 use crate::optim::OptimizationLevel;
 
@@ -35,14 +35,14 @@ pub struct Facts {
 }
 
 /// Whether a device computes in half precision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum HalfPrecision {
     /// It does.
     Works,
     /// It has no 16-bit floats, or was not looked at.
     Missing,
-    /// It computes something else than it should: what.
-    Wrong(String),
+    /// It computes something else than it should.
+    Wrong(WrongResult),
 }
 
 impl Facts {
@@ -93,7 +93,7 @@ pub enum SettingsError {
         why: String,
     },
     /// The settings of the features do not fit together.
-    Features(String),
+    Features(MelError),
     /// They differ from those of the resumed run, which decide what is learned: one line each.
     Mismatch(Vec<String>),
     /// A limit of a lane's memory was requested without memory isolation.
@@ -118,7 +118,7 @@ pub enum SettingsError {
         /// How it is reached.
         backend: Backend,
         /// What it computed wrongly; none: it has no 16-bit floats.
-        wrong: Option<String>,
+        wrong: Option<WrongResult>,
     },
 }
 
@@ -127,7 +127,7 @@ impl fmt::Display for SettingsError {
         match self {
             SettingsError::Unknown(name) => write!(f, "there is no setting `{name}`"),
             SettingsError::Invalid { name, value, why } => write!(f, "invalid value `{value}` for `{name}`: {why}"),
-            SettingsError::Features(why) => f.write_str(why),
+            SettingsError::Features(error) => write!(f, "{error}"),
             SettingsError::Mismatch(lines) => {
                 f.write_str("the settings are those of another run")?;
                 lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
@@ -146,7 +146,15 @@ impl fmt::Display for SettingsError {
     }
 }
 
-impl std::error::Error for SettingsError {}
+impl std::error::Error for SettingsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SettingsError::Features(error) => Some(error),
+            SettingsError::NoHalfPrecision { wrong: Some(wrong), .. } => Some(wrong),
+            _ => None,
+        }
+    }
+}
 
 /// The settings of a run, and for each where it comes from.
 pub fn resolve(
@@ -190,7 +198,7 @@ pub fn limits_need_isolation(requested: &Requested, saved: Option<&TrainConfig>)
 }
 
 fn check_features(mel: &MelSettings) -> Result<(), SettingsError> {
-    LogMel::new(mel).map(|_| ()).map_err(|error| SettingsError::Features(error.to_string()))
+    LogMel::new(mel).map(|_| ()).map_err(SettingsError::Features)
 }
 
 fn must_match(config: &TrainConfig, saved: Option<&TrainConfig>) -> Result<(), SettingsError> {
@@ -352,7 +360,7 @@ impl<'a> Resolver<'a> {
 
     /// Which devices were requested, and which work.
     fn placement(&mut self, placement: &Placement) {
-        let fallback = placement.fallbacks.first().map(|fallback| format!("{FALLBACK}{}", fallback.why));
+        let fallback = placement.fallbacks.first().map(|fallback| format!("{FALLBACK}{}", fallback.reason));
         let index = |lane: &LaneDevice| lane.physical.map_or("CPU".to_owned(), |index| index.to_string());
         let features = format!("{:?}", placement.features).to_lowercase();
         for (flag, value, lane) in [

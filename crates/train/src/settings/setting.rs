@@ -1,7 +1,7 @@
 //! [`Setting`]: what a row of the table says about a setting.
 
-use super::config::TrainConfig;
 use super::resolve::Facts;
+use super::train_config::TrainConfig;
 use super::value::{Kind, Off, Value};
 use crate::optim::LearningRate;
 

@@ -5,9 +5,9 @@
 
 use tandem_device::memory;
 
-use super::config::TrainConfig;
 use super::resolve;
 use super::setting::{Field, OnResume, Scope, Setting, row};
+use super::train_config::TrainConfig;
 use super::value::{Kind, Off, Plain, Value, Word};
 
 /// A place in [`TrainConfig`]; with `/ UNIT` it is kept in bytes and given in that unit.
@@ -90,9 +90,9 @@ pub static SETTINGS: &[Setting] = &[
         .on_resume(OnResume::MayChange).scope(Corpus),
     row("audio-folder", CORPUS, Text, "NAME", "Folder of the audio files below DIR")
         .at(at!(data.audio_dir)).is("wavs").on_resume(Kept).scope(Corpus),
-    row("max-mel-frames", CORPUS, ANY, "N", "Leave out clips with more than N mel frames")
+    row("max-mel-frames", CORPUS, ANY, "N", "Skip clips with more than N mel frames")
         .at(at!(data.max_frames)).on_resume(Kept).scope(Corpus),
-    row("max-text-length", CORPUS, ANY, "N", "Leave out clips whose text has more than N tokens (characters or phonemes)")
+    row("max-text-length", CORPUS, ANY, "N", "Skip clips whose text has more than N tokens (characters or phonemes)")
         .at(at!(data.max_tokens)).on_resume(Kept).scope(Corpus),
 
     row("sample-rate", FEATURES, Number(1000, 768_000), "HZ",

@@ -9,7 +9,7 @@ use tandem_device::{Selector, Simulation};
 use tandem_model::Size;
 use tandem_text::{Language, Units};
 
-use super::config::NanPolicy;
+use super::train_config::NanPolicy;
 use crate::optim::{OptimizationLevel, Schedule};
 
 /// A word that a setting may be, and what it means.

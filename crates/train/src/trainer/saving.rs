@@ -83,10 +83,10 @@ impl Trainer {
             .map_err(|error| error.to_string())
             .and_then(|()| synthesizer.synthesize_row(&batch.inputs, 0).map_err(|error| error.to_string()))
             .and_then(|speech| {
-                let picture = spectrogram_png(&speech.mel, speech.frames, &[], 4);
+                let image = spectrogram_png(&speech.mel, speech.frames, &[], 4);
                 speech
                     .write(&path)
-                    .and_then(|()| write_atomically(&path.with_extension("png"), &picture))
+                    .and_then(|()| write_atomically(&path.with_extension("png"), &image))
                     .map_err(|error| error.to_string())
             });
         match made {

@@ -11,7 +11,7 @@ use tandem_model::{HostInputs, Losses};
 use tandem_synth::{HeldOutBatch, validation_losses};
 
 use super::{OnEvent, Trainer, too_much};
-use crate::events::{Ending, Event, TrainError};
+use crate::events::{Event, Outcome, TrainError};
 use crate::feed::{DATA_LANE, Feed, MODEL_LANE};
 use crate::guard::Guard;
 use crate::monitor::{Monitor, Surroundings};
@@ -20,7 +20,7 @@ use crate::settings::{NanPolicy, validation_queue};
 use crate::step::{StepRecord, StepValues};
 use crate::window::Window;
 
-/// SPEC T9: steps between two looks at the lanes' memory that are told.
+/// SPEC T9: steps between two readings of the lanes' memory that are reported.
 const MEMORY_EVERY: u64 = 100;
 /// Steps whose losses are read at once, at most.
 const MOST_PENDING: usize = 1000;
@@ -68,7 +68,7 @@ pub(super) struct StepLoop {
     pub(super) window: Window,
     pub(super) monitor: Monitor,
     /// Parts of a step.
-    pub(super) parts: usize,
+    pub(super) micro_batches: usize,
     pub(super) last_loss: Option<f64>,
     /// How often losses were read from the device.
     pub(super) readings: u64,
@@ -84,25 +84,25 @@ impl StepLoop {
         }
     }
 
-    /// Looks at the memory of both lanes, also when one has too much.
-    fn look_at_memory(&mut self, step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
+    /// Reads the memory of both lanes, also when one has too much.
+    fn read_memory(&mut self, step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         self.memory.clear();
-        let mut looked = Ok(());
+        let mut checked = Ok(());
         for guard in [&mut self.data_guard, &mut self.model_guard] {
-            match guard.look(step) {
+            match guard.read(step) {
                 Ok((reading, leak)) => {
                     if let Some(leak) = leak {
                         on_event(Event::Leak { step, device: guard.label().to_owned(), leak: &leak });
                     }
                     self.memory.push(reading);
                 }
-                Err(error) => looked = looked.and(Err(too_much(error))),
+                Err(error) => checked = checked.and(Err(too_much(error))),
             }
         }
-        if looked.is_ok() && step.is_multiple_of(MEMORY_EVERY) {
+        if checked.is_ok() && step.is_multiple_of(MEMORY_EVERY) {
             on_event(Event::Memory { step, lanes: &self.memory });
         }
-        looked
+        checked
     }
 }
 
@@ -114,20 +114,20 @@ impl Trainer {
         flow: &mut Flow<StepRecord>,
         steps_loop: &mut StepLoop,
         on_event: OnEvent<'_>,
-    ) -> Result<Ending, TrainError> {
+    ) -> Result<Outcome, TrainError> {
         while !self.stops_early() && self.lock().steps() < steps_loop.steps {
             let record = match flow.next() {
                 None => break,
                 Some(Ok(record)) => record.value,
-                Some(Err(error)) if matches!(error.kind, ErrorKind::Stopped(_)) => return Ok(Ending::Stopped),
+                Some(Err(error)) if matches!(error.kind, ErrorKind::Stopped(_)) => return Ok(Outcome::Stopped),
                 Some(Err(error)) => return Err(steps_loop.failure(error)),
             };
             self.record(context, record, steps_loop, on_event)?;
             if context.stop.reason().is_some() {
-                return Ok(Ending::Stopped);
+                return Ok(Outcome::Stopped);
             }
         }
-        Ok(if self.stops_early() { Ending::Stale } else { Ending::Finished })
+        Ok(if self.stops_early() { Outcome::EarlyStopped } else { Outcome::Finished })
     }
 
     fn stops_early(&self) -> bool {
@@ -147,12 +147,12 @@ impl Trainer {
         self.state.audio_seconds += record.seconds;
         steps_loop.window.add(&record);
         self.state.clips += record.clips.len() as u64;
-        if record.micro_batches != steps_loop.parts {
-            steps_loop.parts = record.micro_batches;
-            on_event(Event::Split { step, parts: steps_loop.parts, kept: false });
+        if record.micro_batches != steps_loop.micro_batches {
+            steps_loop.micro_batches = record.micro_batches;
+            on_event(Event::Split { step, micro_batches: steps_loop.micro_batches, kept: false });
         }
         steps_loop.pending.push(record);
-        steps_loop.look_at_memory(step, on_event)?;
+        steps_loop.read_memory(step, on_event)?;
         if self.settings.pipeline.autotune
             && let Some(decision) = steps_loop.tuner.step()
             && decision.is_move()
@@ -172,11 +172,11 @@ impl Trainer {
             steps_loop.monitor.validation = Some(caught(|| self.validate(steps_loop, step, on_event))?);
         }
         if save || (validate && self.state.better.is_some_and(|(_, better)| better == step)) {
-            // A failure was told; the next checkpoint may succeed.
+            // A failure was reported; the next checkpoint may succeed.
             let _ = self.save(steps_loop.started, on_event);
         }
         if sample {
-            // A sample that cannot be made is told; the run goes on.
+            // A sample that cannot be made is reported; the run continues.
             let made = caught(|| {
                 self.sample(&steps_loop.validation, step, on_event);
                 Ok(())
@@ -272,17 +272,17 @@ impl Trainer {
     }
 
     fn validate(&mut self, steps_loop: &mut StepLoop, step: u64, on_event: OnEvent<'_>) -> Result<f64, TrainError> {
-        let (model, shape, parts) = {
+        let (model, shape, micro_batches) = {
             let learner = self.lock();
             (learner.ema().model().clone(), learner.input_shape(), learner.micro_batches())
         };
         // No more at once than a step has, of batches that are smaller than those of training.
-        let rows = self.settings.data.batch_size.div_ceil(parts).max(1);
+        let rows = self.settings.data.batch_size.div_ceil(micro_batches).max(1);
         let ahead = validation_queue(self.settings.pipeline.prefetch_buffer_size);
         let inputs: Vec<&HostInputs> = steps_loop.validation.iter().map(|batch| &batch.inputs).collect();
         let terms = validation_losses(&model, &shape, &inputs, &self.lanes.model, rows, ahead);
         let loss = terms.iter().sum::<f64>();
-        // As it is kept in checkpoints, so that a run that went on decides the same.
+        // As it is kept in checkpoints, so that a resumed run decides the same.
         let kept = loss as f32;
         let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
         if best {

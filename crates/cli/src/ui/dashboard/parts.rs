@@ -95,7 +95,7 @@ pub(super) fn cut(row: Row, width: usize) -> Row {
     Line::from(spans)
 }
 
-/// Draws rows from the top of an area; those below it are left out.
+/// Draws rows from the top of an area; those below it are skipped.
 pub(super) fn put(buffer: &mut Buffer, area: Rect, rows: Vec<Row>) {
     for (y, row) in (area.top()..area.bottom()).zip(rows) {
         buffer.set_line(area.x, y, &cut(row, area.width.into()), area.width);
@@ -169,7 +169,7 @@ pub(super) struct History {
 impl History {
     const MOST: usize = 512;
 
-    /// A step that is not after the last one, or a value that cannot be drawn, is left out.
+    /// A step that is not after the last one, or a value that cannot be drawn, is skipped.
     pub(super) fn push(&mut self, step: f64, value: f64) {
         let last = if self.open.2 > 0 { Some(self.open.0) } else { self.points.last().map(|point| point.0) };
         // Far beyond any loss; sums of larger values would not be finite.

@@ -86,7 +86,7 @@ pub(crate) struct LiveDashboard {
 
 struct Shared {
     board: Mutex<Dashboard>,
-    ending: AtomicBool,
+    stopping: AtomicBool,
     presses: AtomicUsize,
 }
 
@@ -100,8 +100,11 @@ impl LiveDashboard {
     /// Takes the terminal over. An error means that it cannot be had, and that it is as before.
     pub(crate) fn new(board: Dashboard, label: Label, on_stop: OnStop) -> io::Result<LiveDashboard> {
         let terminal = take_over()?;
-        let shared =
-            Arc::new(Shared { board: Mutex::new(board), ending: AtomicBool::new(false), presses: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            board: Mutex::new(board),
+            stopping: AtomicBool::new(false),
+            presses: AtomicUsize::new(0),
+        });
         let mut painter = Painter { shared: Arc::clone(&shared), terminal, label, on_stop, pressed: None };
         let thread = thread::Builder::new().name("dashboard".to_owned()).spawn(move || {
             // The terminal may be gone, and with it whoever sees it; the run continues.
@@ -133,7 +136,7 @@ impl LiveDashboard {
     }
 
     fn close(&mut self) {
-        self.shared.ending.store(true, Ordering::SeqCst);
+        self.shared.stopping.store(true, Ordering::SeqCst);
         if let Some(painter) = self.painter.take() {
             // A terminal that takes no more text blocks the painter; the run must end all the same.
             let since = Instant::now();
@@ -162,7 +165,7 @@ struct Painter {
 
 impl Painter {
     fn run(&mut self) -> io::Result<()> {
-        while !self.shared.ending.load(Ordering::SeqCst) {
+        while !self.shared.stopping.load(Ordering::SeqCst) {
             // Before the frame is drawn: a size that changes meanwhile is seen too.
             let before = size()?;
             {
@@ -174,7 +177,7 @@ impl Painter {
                 self.terminal.draw(|frame| shared.board().draw(frame, &**label))?;
             }
             let drawn = Instant::now();
-            while drawn.elapsed() < REDRAW && size()? == before && !self.shared.ending.load(Ordering::SeqCst) {
+            while drawn.elapsed() < REDRAW && size()? == before && !self.shared.stopping.load(Ordering::SeqCst) {
                 if let Some(wish) = keys::within(GLANCE)? {
                     self.obey(wish)?;
                     break;

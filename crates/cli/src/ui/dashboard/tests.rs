@@ -12,8 +12,8 @@ use tandem_observe::{GAPS, MemoryUse, Profile, Progress, QueueFill, Reason, Reco
 const EN: &str = include_str!("../../../messages/en.ftl");
 const FA: &str = include_str!("../../../messages/fa.ftl");
 
-fn find(catalogue: &str, id: &str) -> String {
-    let entry = catalogue.lines().find_map(|line| line.strip_prefix(id)?.strip_prefix(" = "));
+fn find(catalog: &str, id: &str) -> String {
+    let entry = catalog.lines().find_map(|line| line.strip_prefix(id)?.strip_prefix(" = "));
     entry.unwrap_or_else(|| panic!("{id} is in the catalogue")).to_owned()
 }
 
@@ -230,11 +230,11 @@ fn small_screens_show_what_matters() {
 #[test]
 fn wherever_devices_are_shown_they_are_said_to_be_simulated() {
     let board = running(normal());
-    for (id, catalogue) in [("en", EN), ("fa", FA)] {
+    for (id, catalog) in [("en", EN), ("fa", FA)] {
         for width in (1..130).step_by(5) {
             for height in (1..24).chain([29, 30, 44]) {
-                let rows = screen(&board, width, height, &|id| find(catalogue, id)).join("\n");
-                let said = rows.contains(&find(catalogue, "tui-simulated"));
+                let rows = screen(&board, width, height, &|id| find(catalog, id)).join("\n");
+                let said = rows.contains(&find(catalog, "tui-simulated"));
                 assert!(!rows.contains("GPU") || said, "{id} {width}x{height}:\n{rows}");
             }
         }
@@ -351,7 +351,7 @@ fn every_text_is_in_both_languages_and_in_the_list() {
         let part = |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect::<String>();
         text.split("\"tui-").skip(1).map(|rest| format!("tui-{}", part(rest))).filter(|id| id != "tui-").collect()
     };
-    let catalogue = |text: &str| -> BTreeSet<String> {
+    let catalog = |text: &str| -> BTreeSet<String> {
         let ids = text.lines().filter_map(|line| line.split_once(" = ")).map(|(id, _)| id.to_owned());
         ids.filter(|id| id.starts_with("tui-")).collect()
     };
@@ -363,8 +363,8 @@ fn every_text_is_in_both_languages_and_in_the_list() {
     let listed: BTreeSet<String> = LABELS.iter().map(|id| (*id).to_owned()).collect();
     assert_eq!(ids(list), listed);
     assert!(ids(code).is_subset(&listed), "{:?}", ids(code).difference(&listed));
-    assert_eq!(catalogue(EN), listed);
-    assert_eq!(catalogue(FA), listed);
+    assert_eq!(catalog(EN), listed);
+    assert_eq!(catalog(FA), listed);
     let mut persian = FA.lines().filter(|line| line.starts_with("tui-"));
     assert!(persian.all(|line| line.chars().any(|c| ('\u{0600}'..='\u{06FF}').contains(&c))));
 }

@@ -1,6 +1,6 @@
 //! Precedence, resume, limits and fallbacks, as tables.
 
-use tandem_device::{Inventory, Lanes, Request, Selector};
+use tandem_device::{Inventory, Lanes, Request, Selector, WrongResult};
 
 use super::*;
 
@@ -78,8 +78,8 @@ fn what_is_learned_is_that_of_the_resumed_run() {
     assert_eq!(again, run);
     assert_eq!(one(&resolved, "sample-rate"), ("16000".to_owned(), RESUMED.to_owned()));
     let corpus = resolve_corpus(&Requested::new(), Some(&run)).expect("nothing is given again");
-    assert_eq!((corpus.mel.sample_rate, corpus.audio_folder.as_str()), (16_000, "sound"));
-    // The same batch in other parts.
+    assert_eq!((corpus.mel.sample_rate, corpus.audio_dir.as_str()), (16_000, "sound"));
+    // The same batch in other micro-batches.
     let (parts, resolved) = resolve(&requested("grad-accum=4"), Some(&run), &cpu()).expect("the same batch");
     assert_eq!((parts.data.batch_size, parts.optimizer.grad_accum), (8, 4));
     assert_eq!(one(&resolved, "batch-size").0, "2");
@@ -153,8 +153,9 @@ fn limits_of_the_lanes() {
 #[test]
 fn half_precision_where_the_device_can() {
     let half = requested("mixed-precision");
+    let off = WrongResult { operation: "half precision", error: 0.5 };
     for (half_precision, wrong) in
-        [(HalfPrecision::Missing, None), (HalfPrecision::Wrong("1 is 2".to_owned()), Some("1 is 2".to_owned()))]
+        [(HalfPrecision::Missing, None), (HalfPrecision::Wrong(off.clone()), Some(off.clone()))]
     {
         let facts = Facts { half_precision, ..cpu() };
         let error = resolve(&half, None, &facts).expect_err("it cannot");

@@ -83,13 +83,13 @@ pub struct DataSettings {
 
 impl Default for DataSettings {
     fn default() -> Self {
-        let CorpusSettings { mel, audio_folder, frontend, max_frames, max_tokens, .. } = CorpusSettings::default();
+        let CorpusSettings { mel, audio_dir, frontend, max_frames, max_tokens, .. } = CorpusSettings::default();
         DataSettings {
             batch_size: 8,
             static_shapes: false,
             language: frontend.language,
             units: frontend.units,
-            audio_dir: audio_folder,
+            audio_dir: audio_dir,
             max_frames,
             max_tokens,
             mel,
@@ -102,7 +102,7 @@ impl DataSettings {
     pub fn corpus(&self) -> CorpusSettings {
         CorpusSettings {
             mel: self.mel.clone(),
-            audio_folder: self.audio_dir.clone(),
+            audio_dir: self.audio_dir.clone(),
             frontend: Frontend { language: self.language.clone(), units: self.units, ..Frontend::default() },
             max_frames: self.max_frames,
             max_tokens: self.max_tokens,

@@ -24,12 +24,12 @@ pub struct StageProfile {
     pub share: f64,
 }
 
-/// What a run did with its time, warm-up left out.
+/// What a run did with its time, without the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Steps that count.
     pub steps: usize,
-    /// Steps left out at the start.
+    /// Steps of the warm-up, which do not count.
     pub warm_up: usize,
     /// Milliseconds of a step and of waiting for its batch; what lies between steps (validation) is not in it.
     pub period_ms: f64,

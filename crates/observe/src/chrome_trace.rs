@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tandem_flow::{Trace, TraceEvent};
 
 /// Perfetto colors a slice by its name without digits, chrome://tracing by `cname`. So a batch's slices carry the
-/// same word in every row, neighbours get different words, and both viewers show one color per batch.
+/// same word in every row, neighbors get different words, and both viewers show one color per batch.
 const COLORS: [(&str, &str); 8] = [
     ("amber", "thread_state_iowait"),
     ("teal", "thread_state_running"),

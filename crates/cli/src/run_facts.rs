@@ -10,9 +10,10 @@ use tandem_train::{
 };
 
 use crate::commands::train;
-use crate::failure::Failure;
-use crate::lanes;
+use crate::errors::Explain;
+use crate::failure::{Failure, USAGE};
 use crate::messages::Messages;
+use crate::open_lanes;
 
 /// Cores that this program may use.
 pub(crate) fn cores() -> usize {
@@ -39,13 +40,13 @@ fn half_precision(lanes: &Lanes) -> HalfPrecision {
     }
 }
 
-/// Tells which settings were replaced because that was allowed, and notes it with the devices.
-pub(crate) fn tell_fallbacks(resolved: &[ResolvedSetting], facts: &Facts, lanes: &mut Lanes, messages: &Messages) {
+/// Reports which settings were replaced because that was allowed, and notes it with the devices.
+pub(crate) fn report_fallbacks(resolved: &[ResolvedSetting], facts: &Facts, lanes: &mut Lanes, messages: &Messages) {
     for one in resolved.iter().filter(|one| one.is_fallback()) {
         let lane = match one.name.as_str() {
             "--data-gpu-memory" => &facts.placement.data,
             "--mixed-precision" | "--model-gpu-memory" => &facts.placement.model,
-            // Devices were told when they were placed.
+            // Devices were reported when they were placed.
             _ => continue,
         };
         let device = lane.label();
@@ -56,15 +57,19 @@ pub(crate) fn tell_fallbacks(resolved: &[ResolvedSetting], facts: &Facts, lanes:
             };
             let error =
                 SettingsError::NoHalfPrecision { device, name: lane.name.clone(), backend: lane.backend, wrong };
-            Fallback { asked: one.name.clone(), got: "single precision".to_owned(), why: text(&error, messages) }
+            Fallback {
+                requested: one.name.clone(),
+                value: "single precision".to_owned(),
+                reason: text(&error, messages),
+            }
         } else {
             let requested_mb = one.requested.as_ref().and_then(|number| number.parse().ok()).unwrap_or_default();
             let has_mb = one.value.parse().unwrap_or_default();
             let error = SettingsError::TooMuchMemory { name: one.name.clone(), requested_mb, device, has_mb };
-            let asked = format!("{} {requested_mb}", one.name);
-            Fallback { asked, got: format!("{has_mb} MB"), why: text(&error, messages) }
+            let requested = format!("{} {requested_mb}", one.name);
+            Fallback { requested, value: format!("{has_mb} MB"), reason: text(&error, messages) }
         };
-        lanes::tell_fallback(&fallback, messages);
+        open_lanes::report_fallback(&fallback, messages);
         lanes.placement.fallbacks.push(fallback);
     }
 }
@@ -75,15 +80,16 @@ fn text(error: &SettingsError, messages: &Messages) -> String {
         SettingsError::NotIsolated => messages.get("lanes-needs-isolation"),
         SettingsError::TooMuchMemory { name, requested_mb, device, has_mb } => {
             let values: &[(&str, &dyn Display)] =
-                &[("flag", name), ("asked", requested_mb), ("device", device), ("has", has_mb)];
+                &[("flag", name), ("requested", requested_mb), ("device", device), ("has", has_mb)];
             messages.with("lanes-too-much", values)
         }
         SettingsError::NoHalfPrecision { device, name, backend, wrong: None } => {
             messages.with("train-no-mixed-precision", &[("device", device), ("name", name), ("backend", backend)])
         }
-        SettingsError::NoHalfPrecision { device, name, wrong: Some(wrong), .. } => {
-            format!("--mixed-precision: {device} ({name}): {wrong}")
-        }
+        SettingsError::NoHalfPrecision { device, name, wrong: Some(wrong), .. } => messages.with(
+            "error-half-precision",
+            &[("device", device), ("name", name), ("reason", &wrong.text().render(messages))],
+        ),
         other => other.to_string(),
     }
 }
@@ -92,7 +98,7 @@ fn text(error: &SettingsError, messages: &Messages) -> String {
 pub(crate) fn corpus_failure(error: RunError, checkpoint: Option<&Path>, messages: &Messages) -> Failure {
     match error {
         RunError::Settings(error) => failure(error, checkpoint, messages),
-        other => Failure::usage(other.to_string()),
+        other => Failure::of(USAGE, &other),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Nothing is linked that our licence, MIT OR Apache-2.0, cannot live with. (Advisories need a database from the
+//! Nothing is linked that our license, MIT OR Apache-2.0, cannot live with. (Advisories need a database from the
 //! network and are not checked here.)
 
 use std::collections::BTreeSet;
@@ -29,8 +29,8 @@ fn is_allowed(requirement: &LicenseReq) -> bool {
 #[test]
 fn every_dependency_has_a_licence_we_can_ship() {
     // Asked for when it runs: the folder may have moved since it was built.
-    let folder = std::env::var("CARGO_MANIFEST_DIR").expect("run by cargo");
-    let manifest = format!("{folder}/../../Cargo.toml");
+    let dir = std::env::var("CARGO_MANIFEST_DIR").expect("run by cargo");
+    let manifest = format!("{dir}/../../Cargo.toml");
     // What can end up in a build, on any platform; optional parts of dependencies that nobody switches on do not count.
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--workspace", "--edges", "normal,build", "--target", "all", "--prefix", "none"])
@@ -44,8 +44,8 @@ fn every_dependency_has_a_licence_we_can_ship() {
     assert!(packages.len() > 100, "{}", packages.len());
     let refused: Vec<&str> = (packages.into_iter())
         .filter(|package| {
-            let licence = package.rsplit('|').next().unwrap_or("none").replace('/', " OR ");
-            !Expression::parse(&licence).is_ok_and(|expression| expression.evaluate(is_allowed))
+            let license = package.rsplit('|').next().unwrap_or("none").replace('/', " OR ");
+            !Expression::parse(&license).is_ok_and(|expression| expression.evaluate(is_allowed))
         })
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
@@ -53,7 +53,7 @@ fn every_dependency_has_a_licence_we_can_ship() {
 
 #[test]
 fn the_check_can_fail() {
-    for (licence, fine) in [("GPL-3.0-only", false), ("MIT OR GPL-3.0-only", true), ("MIT AND LGPL-2.1-only", false)] {
-        assert_eq!(Expression::parse(licence).expect("valid").evaluate(is_allowed), fine, "{licence}");
+    for (license, fine) in [("GPL-3.0-only", false), ("MIT OR GPL-3.0-only", true), ("MIT AND LGPL-2.1-only", false)] {
+        assert_eq!(Expression::parse(license).expect("valid").evaluate(is_allowed), fine, "{license}");
     }
 }

@@ -7,10 +7,12 @@ use tandem_device::probes::Probes;
 use tandem_device::topology::{Link, link_from_sysfs, nvidia_smi_topology};
 use tandem_device::{
     Backend, DeviceInfo, Fallback, FeaturesOn, Inventory, Lanes, Mode, Placement, PlacementError, Reading, Request,
-    Warning, resolve, self_test_apart,
+    SelfTestError, Warning, resolve, self_test_apart,
 };
+use tandem_flow::Lane;
 
 use crate::args::LaneArgs;
+use crate::errors::Explain;
 use crate::failure::{FAILED, Failure};
 use crate::messages::Messages;
 
@@ -30,10 +32,11 @@ pub(crate) fn inventory(args: &LaneArgs) -> Inventory {
 
 /// Who does what; nothing is opened.
 pub(crate) fn place(args: &LaneArgs, inventory: &Inventory, messages: &Messages) -> Result<Placement, Failure> {
-    let placement = resolve(&args.request(), &inventory.gpus, &inventory.cpu)
+    let mut placement = resolve(&args.request(), &inventory.gpus, &inventory.cpu)
         .map_err(|error| failure(&error, inventory, messages))?;
-    for fallback in &placement.fallbacks {
-        tell_fallback(fallback, messages);
+    for fallback in &mut placement.fallbacks {
+        fallback.requested = args.as_typed();
+        report_fallback(fallback, messages);
     }
     for warning in &placement.warnings {
         let id = match warning {
@@ -59,9 +62,10 @@ pub(crate) fn place(args: &LaneArgs, inventory: &Inventory, messages: &Messages)
     Ok(placement)
 }
 
-pub(crate) fn tell_fallback(fallback: &Fallback, messages: &Messages) {
-    let Fallback { asked, got, why } = fallback;
-    eprintln!("{}", messages.with("lanes-fallback", &[("asked", asked), ("got", got), ("why", why)]));
+pub(crate) fn report_fallback(fallback: &Fallback, messages: &Messages) {
+    let Fallback { requested, value, reason } = fallback;
+    let values: &[(&str, &dyn std::fmt::Display)] = &[("requested", requested), ("value", value), ("reason", reason)];
+    eprintln!("{}", messages.with("lanes-fallback", values));
 }
 
 /// Opens the devices of a placement, after each of them has shown that it computes what the CPU computes.
@@ -72,13 +76,13 @@ pub(crate) fn open(
     messages: &Messages,
 ) -> Result<Lanes, Failure> {
     let placement = trusted(inventory, placement, allow_fallback, messages)?;
-    Lanes::open(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
+    Lanes::open(inventory, placement).map_err(|error| Failure::of(FAILED, &error))
 }
 
 /// The same beside those that are open, to measure what they would give.
 pub(crate) fn open_also(inventory: &Inventory, placement: Placement, messages: &Messages) -> Result<Lanes, Failure> {
     let placement = trusted(inventory, placement, false, messages)?;
-    Lanes::open_also(inventory, placement).map_err(|error| Failure::new(FAILED, error.to_string()))
+    Lanes::open_also(inventory, placement).map_err(|error| Failure::of(FAILED, &error))
 }
 
 /// The placement, or the CPU when one of its devices computes something else than the CPU and that is allowed.
@@ -90,19 +94,21 @@ fn trusted(
 ) -> Result<Placement, Failure> {
     for lane in [placement.data.physical, placement.model.physical] {
         let device = inventory.device(lane);
-        let Err(why) = trust(device, messages) else { continue };
-        let text =
-            messages.with("lanes-refused", &[("device", &device.label()), ("name", &device.name), ("why", &why)]);
+        let Err(error) = trust(device, messages) else { continue };
+        let reason = error.text().render(messages);
+        let values: &[(&str, &dyn std::fmt::Display)] =
+            &[("device", &device.label()), ("name", &device.name), ("reason", &reason)];
+        let text = messages.with("lanes-refused", values);
         if !allow_fallback {
             let hint = messages.get("place-hint-fallback");
             return Err(Failure::new(FAILED, text).hint(hint).hint(messages.get("place-hint-devices")));
         }
         let cpu_only = Request { backend: Some(Backend::Cpu), ..Request::default() };
-        let asked = format!("{} on {} and {}", placement.mode, placement.data.label(), placement.model.label());
+        let requested = format!("{} on {} and {}", placement.mode, placement.data.label(), placement.model.label());
         let before = placement.fallbacks;
         placement = resolve(&cpu_only, &[], &inventory.cpu).expect("the CPU is always there");
-        let fallback = Fallback { asked, got: format!("{} on the CPU", placement.mode), why: text };
-        tell_fallback(&fallback, messages);
+        let fallback = Fallback { requested, value: format!("{} on the CPU", placement.mode), reason: text };
+        report_fallback(&fallback, messages);
         placement.fallbacks = before.into_iter().chain([fallback]).collect();
         break;
     }
@@ -110,7 +116,7 @@ fn trusted(
 }
 
 /// Whether a device passes the self-test.
-pub(crate) fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), String> {
+pub(crate) fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), SelfTestError> {
     if matches!(device.backend, Backend::Cpu | Backend::Simulated) {
         return Ok(());
     }
@@ -119,11 +125,11 @@ pub(crate) fn trust(device: &DeviceInfo, messages: &Messages) -> Result<(), Stri
 }
 
 /// Compares a device with the CPU in a process of its own.
-pub(crate) fn self_test(device: &DeviceInfo) -> Result<(), String> {
+pub(crate) fn self_test(device: &DeviceInfo) -> Result<(), SelfTestError> {
     if device.backend == Backend::Simulated {
         return Ok(());
     }
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = std::env::current_exe().map_err(SelfTestError::Start)?;
     let index = device.index.map_or(String::new(), |index| index.to_string());
     let arguments = ["devices".to_owned(), "--self-test-here".to_owned(), index];
     self_test_apart(&program, &arguments, SELF_TEST_PATIENCE)
@@ -150,18 +156,28 @@ pub(crate) fn link(probes: &Probes, a: &DeviceInfo, b: &DeviceInfo) -> Reading<L
     by_driver().or(|| link_from_sysfs("/sys".as_ref(), first, second))
 }
 
+/// What a user names the device of a lane with.
+fn flag(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Data => "--data-gpu",
+        Lane::Model => "--model-gpu",
+    }
+}
+
 pub(crate) fn failure(error: &PlacementError, inventory: &Inventory, messages: &Messages) -> Failure {
     let text = match error {
-        PlacementError::MissingFlag(flag) => messages.with("place-missing", &[("flag", flag)]),
+        PlacementError::MissingLane(lane) => messages.with("place-missing", &[("flag", &flag(*lane))]),
         PlacementError::Insufficient(found) => messages.with("place-insufficient", &[("found", found)]),
-        PlacementError::NoSuchIndex(flag, index, found) => {
+        PlacementError::NoSuchIndex(lane, index, found) => {
             let last = found.saturating_sub(1);
-            messages.with("place-index", &[("flag", flag), ("index", index), ("last", &last)])
+            messages.with("place-index", &[("flag", &flag(*lane)), ("index", index), ("last", &last)])
         }
-        PlacementError::NoSuchName(flag, name) => messages.with("place-name", &[("flag", flag), ("name", name)]),
-        PlacementError::Ambiguous(flag, name, found) => {
+        PlacementError::NoSuchName(lane, name) => {
+            messages.with("place-name", &[("flag", &flag(*lane)), ("name", name)])
+        }
+        PlacementError::Ambiguous(lane, name, found) => {
             let found: Vec<String> = found.iter().map(usize::to_string).collect();
-            messages.with("place-ambiguous", &[("flag", flag), ("name", name), ("found", &found.join(", "))])
+            messages.with("place-ambiguous", &[("flag", &flag(*lane)), ("name", name), ("found", &found.join(", "))])
         }
         PlacementError::SameDevice(index) => messages.with("place-same", &[("index", index)]),
         PlacementError::NotBuiltIn(backend) => {
@@ -169,9 +185,8 @@ pub(crate) fn failure(error: &PlacementError, inventory: &Inventory, messages: &
             messages.with("place-not-built", &[("backend", backend), ("built", &built.join(", "))])
         }
         PlacementError::NoDevice(backend) => messages.with("place-no-device", &[("backend", backend)]),
-        PlacementError::OtherBackend(flag, index, is, asked) => {
-            messages.with("place-other", &[("flag", flag), ("index", index), ("is", is), ("asked", asked)])
-        }
+        PlacementError::OtherBackend(lane, index, is, requested) => messages
+            .with("place-other", &[("flag", &flag(*lane)), ("index", index), ("is", is), ("requested", requested)]),
     };
     let listed: Vec<String> =
         inventory.gpus.iter().map(|gpu| format!("{} {} ({})", gpu.label(), gpu.name, gpu.kind)).collect();
@@ -179,8 +194,8 @@ pub(crate) fn failure(error: &PlacementError, inventory: &Inventory, messages: &
     let failure = Failure::usage(text).hint(messages.with("place-found", &[("devices", &listed)]));
     match error {
         PlacementError::SameDevice(_) => failure.hint(messages.get("place-hint-single")),
-        PlacementError::MissingFlag("--data-gpu") => failure.hint(messages.get("place-hint-one")),
-        PlacementError::MissingFlag(_) => failure.hint(messages.get("place-hint-single")),
+        PlacementError::MissingLane(Lane::Data) => failure.hint(messages.get("place-hint-one")),
+        PlacementError::MissingLane(_) => failure.hint(messages.get("place-hint-single")),
         _ => failure.hint(messages.get("place-hint-devices")).hint(messages.get("place-hint-fallback")),
     }
 }

@@ -48,6 +48,14 @@ impl LaneArgs {
             allow_fallback: self.allow_fallback,
         }
     }
+
+    /// The flags that say which devices are wanted.
+    pub(crate) fn as_typed(&self) -> String {
+        let device = |flag: &str, device: &Option<Selector>| device.as_ref().map(|device| format!("{flag} {device}"));
+        let backend = self.backend.as_ref().map(|backend| format!("--backend {backend}"));
+        let flags = [device("--data-gpu", &self.data_gpu), device("--model-gpu", &self.model_gpu), backend];
+        flags.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
 }
 
 #[derive(Debug, clap::Args)]

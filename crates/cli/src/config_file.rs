@@ -113,7 +113,7 @@ impl ConfigError {
 }
 
 impl File {
-    /// Reads a file for `train`; keys beyond `scope` are left out.
+    /// Reads a file for `train`; keys beyond `scope` are skipped.
     pub(crate) fn read(path: &Path, scope: Scope) -> Result<File, ConfigError> {
         let error = |line, text: String| ConfigError { path: path.to_owned(), line, text, hint: None };
         let text = std::fs::read_to_string(path).map_err(|why| error(None, format!("cannot be read: {why}")))?;
@@ -307,9 +307,9 @@ pub(crate) fn print(requested: &Requested, resolved: &[ResolvedSetting], message
         let source = one.map(|one| one.source.as_str()).or(requested.source(setting.flag)).unwrap_or("default");
         let source = messages.text(source.to_owned());
         let value = value.filter(|value| value != "none").unwrap_or_default();
-        // Devices that were chosen may be others elsewhere: they are told, not set.
-        let told = section == "devices" && requested.source(setting.flag).is_none();
-        let (value, source) = if told { (String::new(), format!("{source}: {value}")) } else { (value, source) };
+        // Devices that were chosen may be others elsewhere: they are shown, not set.
+        let only_shown = section == "devices" && requested.source(setting.flag).is_none();
+        let (value, source) = if only_shown { (String::new(), format!("{source}: {value}")) } else { (value, source) };
         let line = format!("  {}: {value}", setting.key());
         text += &format!("{line:<44} # {source}\n");
     }

@@ -47,7 +47,7 @@ impl LaneFault {
     }
 
     /// What happens when this batch is prepared. Who is slow stays slow; everything else happens once.
-    pub(crate) fn strike(self, cursor: Cursor, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn inject(self, cursor: Cursor, context: &Context) -> Result<(), Fault> {
         let now = |batch| cursor == Cursor { epoch: 0, batch };
         let fatal = |why: &str| Err(Fault::new(format!("the data lane {why} (on purpose)")).fatal());
         match self {
