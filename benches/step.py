@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES, MIN_NOISE = 1e-4, -0.5, 0.3, 64, 0.2
+SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES = 1e-4, -0.5, 0.3, 64
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 2e-4
 THREADS = 2
 gelu = partial(F.gelu, approximate="tanh")
@@ -174,6 +174,15 @@ class Decoder(Part):
         return mean + self.output(self.norm(x)).reshape(x_t.shape)
 
 
+class MeanDecoder(Part):
+    def forward(self, text, place, speaker, mask, n_mels):
+        condition = gelu(self.speaker(speaker))
+        x = self.place(place) + text
+        for block in self.blocks:
+            x = block(x, condition, mask)
+        return self.output(self.norm(x)).reshape(len(text), -1, n_mels)
+
+
 def spread(x, durations, lengths, positions, every=1):
     """What each position gets from its token; `every` frames make a position. The rest belongs to the last token."""
     starts = (every * torch.arange(positions)).expand(len(x), -1).contiguous()
@@ -218,15 +227,15 @@ class Voice(Part):
         values = frames.sum().clamp_min(1) * mel.shape[2]
         prior = ((mel.clamp_min(AUDIBLE) - aligned) * frame_mask).square().sum() / values
 
-        mu = spread(self.mean(features), durations, tokens, count)
-        mean = ((mel - mu) * frame_mask).square().sum() / values
-
         text = spread(self.projection(features), durations, tokens, positions, self.group)
         place = place_in_token(durations, tokens, positions, self.group)
+        mu = self.mean(text, place, speaker, position_mask, mel.shape[2])
+        mean = ((mel - mu) * frame_mask).square().sum() / values
+
         t = timesteps[..., None]
         x_t = noise * (1 - (1 - SIGMA_MIN) * t) + mel * t
-        x1 = self.decoder(x_t, mu, text, place, position_mask, timesteps, speaker)
-        flow = ((x1 - mel) / (1 - t).clamp_min(MIN_NOISE) * frame_mask).square().sum() / values
+        x1 = self.decoder(x_t, mu.detach(), text, place, position_mask, timesteps, speaker)
+        flow = ((x1 - mel) * frame_mask).square().sum() / values
 
         predicted = self.duration(features.detach(), speaker.detach(), token_mask)
         duration = duration_loss(predicted, durations, tokens, token_mask.squeeze(2))
@@ -263,21 +272,28 @@ def build(config):
             prenet=repeat(text.convolutions, lambda _: Part(norm=norm(width), conv=Conv1d(width, width, 5))),
             blocks=repeat(text.blocks, lambda _: block(Block, width, text.heads, "attention_norm")))
 
+    def decoder_blocks(count, width):
+        return repeat(count, lambda n: DecoderBlock(
+            conv=Conv1d(width, width, 7, dilation=2 ** (n % 3), groups=width), norm=norm(width),
+            modulation=linear(width, 2 * width), mlp=mlp(width, decoder.hidden)))
+
     def flow_decoder(width):
         return Decoder(
             input=linear(2 * frame + 4, width), norm=norm(width), output=linear(width, frame),
             condition=Condition(
                 timestep=linear(TIMESTEP_FEATURES, width), speaker=linear(speaker.width, width), output=linear(width, width)),
-            blocks=repeat(decoder.blocks, lambda n: DecoderBlock(
-                conv=Conv1d(width, width, 7, dilation=2 ** (n % 3), groups=width), norm=norm(width),
-                modulation=linear(width, 2 * width), mlp=mlp(width, decoder.hidden))))
+            blocks=decoder_blocks(decoder.blocks, width))
+
+    def mean_decoder(width):
+        return MeanDecoder(place=linear(4, width), speaker=linear(speaker.width, width), norm=norm(width),
+                           output=linear(width, frame), blocks=decoder_blocks(decoder.mean_blocks, width))
 
     return Voice(
         text=text_encoder(text.width),
         aligner=MeanPredictor(
             embedding=nn.Embedding(config.vocabulary, text.width), conv=Conv1d(text.width, text.width, 3),
             speaker=linear(speaker.width, text.width), output=linear(text.width, n_mels)),
-        mean=linear(text.width, n_mels),
+        mean=mean_decoder(decoder.width),
         projection=linear(text.width, decoder.width),
         speaker=Speaker(
             resampler=resampler(speaker.width) if config.reference else None,

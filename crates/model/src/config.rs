@@ -106,7 +106,9 @@ pub struct SpeakerConfig {
 pub struct DecoderConfig {
     /// Channels.
     pub width: usize,
-    /// Blocks.
+    /// Blocks of the mean decoder.
+    pub mean_blocks: usize,
+    /// Blocks of the flow-matching decoder.
     pub blocks: usize,
     /// Channels inside a block.
     pub hidden: usize,
@@ -121,13 +123,13 @@ impl ModelConfig {
     /// The shapes of a size.
     pub fn new(size: Size, vocabulary: usize, n_mels: usize, reference: bool) -> ModelConfig {
         // text: width, convolutions, blocks, heads; speaker: width, blocks, heads, latents; duration; decoder: width,
-        // blocks, hidden.
+        // mean blocks, blocks, hidden.
         let (text, speaker, duration_width, decoder) = match size {
-            Size::Smoke => ((96, 2, 2, 2), (64, 1, 2, 32), 96, (128, 6, 256)),
-            Size::Tiny => ((160, 2, 3, 2), (96, 2, 2, 32), 160, (256, 6, 512)),
-            Size::Small => ((288, 3, 5, 4), (192, 2, 4, 32), 256, (416, 8, 1024)),
-            Size::Normal => ((384, 3, 8, 6), (256, 2, 4, 32), 320, (576, 10, 1536)),
-            Size::Big => ((576, 3, 10, 9), (384, 3, 6, 32), 448, (896, 12, 2304)),
+            Size::Smoke => ((96, 2, 2, 2), (64, 1, 2, 32), 96, (128, 3, 3, 256)),
+            Size::Tiny => ((160, 2, 3, 2), (96, 2, 2, 32), 160, (256, 3, 3, 512)),
+            Size::Small => ((288, 3, 5, 4), (192, 2, 4, 32), 256, (416, 4, 4, 1024)),
+            Size::Normal => ((384, 3, 8, 6), (256, 2, 4, 32), 320, (576, 5, 5, 1536)),
+            Size::Big => ((576, 3, 10, 9), (384, 3, 6, 32), 448, (896, 6, 6, 2304)),
         };
         ModelConfig {
             vocabulary,
@@ -136,7 +138,13 @@ impl ModelConfig {
             text: TextConfig { width: text.0, convolutions: text.1, blocks: text.2, heads: text.3 },
             speaker: SpeakerConfig { width: speaker.0, blocks: speaker.1, heads: speaker.2, latents: speaker.3 },
             duration_width,
-            decoder: DecoderConfig { width: decoder.0, blocks: decoder.1, hidden: decoder.2, group: 2 },
+            decoder: DecoderConfig {
+                width: decoder.0,
+                mean_blocks: decoder.1,
+                blocks: decoder.2,
+                hidden: decoder.3,
+                group: 2,
+            },
         }
     }
 

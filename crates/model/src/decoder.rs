@@ -1,10 +1,11 @@
-//! The decoder of the flow-matching model (OT-CFM): from the noisy mel `x_t` to the clean mel `x1`, conditioned on text,
-//! durations, speaker and timestep.
+//! From text features at the rate of frames to mel, in two steps: a [`MeanDecoder`] that regresses the mean mel, and the
+//! [`Decoder`] of the flow-matching model (OT-CFM), which takes the noisy mel `x_t` to the clean mel `x1`, conditioned on
+//! the mean, text, durations, speaker and timestep.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use crate::config::ModelConfig;
+use crate::config::{DecoderConfig, ModelConfig};
 use crate::inputs::TIMESTEP_FEATURES;
 use crate::kernels::{gelu, linear_add, modulated_norm};
 use crate::nn::{DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
@@ -26,6 +27,23 @@ pub struct Decoder {
     /// Final norm.
     pub norm: LayerNorm,
     /// To a group of frames, added to the mean mel.
+    pub output: Linear,
+    group: usize,
+}
+
+/// Regresses the mean mel of each frame from text, durations and speaker. Every step trains it, whatever the timestep: the
+/// flow is left with what text does not say (measured on a real speaker, see `benches/results/quality.md`).
+#[derive(Module, Debug)]
+pub struct MeanDecoder {
+    /// Projection of the place in the token, added to the text features.
+    pub place: Linear,
+    /// Projection of the speaker embedding: what modulates every block.
+    pub speaker: Linear,
+    /// ConvNeXt-like blocks.
+    pub blocks: Vec<DecoderBlock>,
+    /// Final norm.
+    pub norm: LayerNorm,
+    /// To a group of frames.
     pub output: Linear,
     group: usize,
 }
@@ -57,7 +75,7 @@ pub struct DecoderBlock {
 /// What the decoder is conditioned on, at the rate of mel frames.
 #[derive(Clone, Debug)]
 pub struct Conditioning {
-    /// Mean mel of each frame's token, `[rows, frames, n_mels]`.
+    /// Mean mel of each frame, `[rows, frames, n_mels]`.
     pub mean: Tensor<3>,
     /// Text features, `[rows, positions, decoder width]`; a position is a group of frames.
     pub text: Tensor<3>,
@@ -75,15 +93,6 @@ impl Decoder {
     pub(crate) fn new(init: Init<'_>, config: &ModelConfig) -> Decoder {
         let decoder = &config.decoder;
         let (width, frame) = (decoder.width, config.n_mels * decoder.group);
-        let block = |n: usize| {
-            let init = init.at(format_args!("blocks.{n}"));
-            DecoderBlock {
-                conv: DepthwiseConv1d::new(init.at("conv"), width, KERNEL_SIZE),
-                norm: LayerNorm::new(init.at("norm"), width),
-                modulation: Linear::scaled(init.at("modulation"), width, 2 * width, 0.1),
-                mlp: Mlp::new(init.at("mlp"), width, decoder.hidden),
-            }
-        };
         Decoder {
             input: Linear::new(init.at("input"), 2 * frame + PLACE_FEATURES, width),
             condition: Condition {
@@ -91,7 +100,7 @@ impl Decoder {
                 speaker: Linear::new(init.at("condition.speaker"), config.speaker.width, width),
                 output: Linear::new(init.at("condition.output"), width, width),
             },
-            blocks: (0..decoder.blocks).map(block).collect(),
+            blocks: blocks(&init, decoder.blocks, decoder),
             norm: LayerNorm::new(init.at("norm"), width),
             output: Linear::scaled(init.at("output"), width, frame, 0.1),
             group: decoder.group,
@@ -106,14 +115,68 @@ impl Decoder {
         let grouped = |x: Tensor<3>| -> Tensor<3> { x.reshape([rows, positions, self.group * n_mels]) };
         let condition = self.condition.forward(timestep_features, on.speaker.clone());
         let inputs = Tensor::cat(vec![grouped(x_t), grouped(on.mean.clone()), on.place.clone()], 2);
-        let mut x = linear_add(inputs, self.input.weight.val(), self.input.bias.val(), on.text.clone());
-        for (n, block) in self.blocks.iter().enumerate() {
-            // Dilations 1, 2, 4 in turn: a second of context after three blocks.
-            x = block.forward(x, condition.clone(), &on.lengths, &on.mask, 1 << (n % 3));
-        }
+        let x = linear_add(inputs, self.input.weight.val(), self.input.bias.val(), on.text.clone());
+        let x = forward_blocks(&self.blocks, x, &condition, &on.lengths, &on.mask);
         let residual = self.output.forward(self.norm.forward(x)).reshape([rows, frames, n_mels]);
         on.mean.clone() + residual
     }
+}
+
+impl MeanDecoder {
+    pub(crate) fn new(init: Init<'_>, config: &ModelConfig) -> MeanDecoder {
+        let decoder = &config.decoder;
+        MeanDecoder {
+            place: Linear::new(init.at("place"), PLACE_FEATURES, decoder.width),
+            speaker: Linear::new(init.at("speaker"), config.speaker.width, decoder.width),
+            blocks: blocks(&init, decoder.mean_blocks, decoder),
+            norm: LayerNorm::new(init.at("norm"), decoder.width),
+            output: Linear::scaled(init.at("output"), decoder.width, config.n_mels * decoder.group, 0.5),
+            group: decoder.group,
+        }
+    }
+
+    /// The mean mel `[rows, frames, n_mels]` of text features `[rows, positions, width]`.
+    pub(crate) fn forward(
+        &self,
+        text: Tensor<3>,
+        place: Tensor<3>,
+        speaker: Tensor<2>,
+        lengths: &[usize],
+        mask: &Tensor<3>,
+    ) -> Tensor<3> {
+        let [rows, positions, _] = text.dims();
+        let condition = gelu(self.speaker.forward(speaker));
+        let x = linear_add(place, self.place.weight.val(), self.place.bias.val(), text);
+        let x = forward_blocks(&self.blocks, x, &condition, lengths, mask);
+        let mel = self.output.forward(self.norm.forward(x));
+        let n_mels = mel.dims()[2] / self.group;
+        mel.reshape([rows, positions * self.group, n_mels])
+    }
+}
+
+fn blocks(init: &Init<'_>, count: usize, decoder: &DecoderConfig) -> Vec<DecoderBlock> {
+    let width = decoder.width;
+    let block = |n: usize| {
+        let init = init.at(format_args!("blocks.{n}"));
+        DecoderBlock {
+            conv: DepthwiseConv1d::new(init.at("conv"), width, KERNEL_SIZE),
+            norm: LayerNorm::new(init.at("norm"), width),
+            modulation: Linear::scaled(init.at("modulation"), width, 2 * width, 0.1),
+            mlp: Mlp::new(init.at("mlp"), width, decoder.hidden),
+        }
+    };
+    (0..count).map(block).collect()
+}
+
+fn forward_blocks(
+    blocks: &[DecoderBlock],
+    x: Tensor<3>,
+    condition: &Tensor<2>,
+    lengths: &[usize],
+    mask: &Tensor<3>,
+) -> Tensor<3> {
+    // Dilations 1, 2, 4 in turn: a second of context after three blocks.
+    blocks.iter().enumerate().fold(x, |x, (n, block)| block.forward(x, condition.clone(), lengths, mask, 1 << (n % 3)))
 }
 
 impl Condition {

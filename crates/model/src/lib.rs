@@ -32,7 +32,7 @@ pub use aligner::{MIN_FRAMES, MeanPredictor, align, alignment_seconds};
 pub use burn;
 pub use burn::tensor::Device;
 pub use config::{DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
-pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock};
+pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock, MeanDecoder};
 pub use duration::DurationPredictor;
 pub use inputs::{
     DeviceMel, Dropout, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs, TextInputs,

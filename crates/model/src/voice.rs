@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::aligner::{MeanPredictor, align, place_in_token, token_of_frame};
 use crate::config::ModelConfig;
-use crate::decoder::{Conditioning, Decoder, PLACE_FEATURES};
+use crate::decoder::{Conditioning, Decoder, MeanDecoder, PLACE_FEATURES};
 use crate::duration::DurationPredictor;
 use crate::inputs::{Dropout, Inputs, ReferenceInputs, TextInputs, indices, mask, timestep_features, to_device};
 use crate::nn::{Init, Linear};
@@ -22,10 +22,6 @@ pub const SIGMA_MIN: f64 = 1e-4;
 /// 21 ms without it.
 const AUDIBLE: f64 = -0.5;
 
-/// The weight of the flow-matching loss is `1 / max(1 - t, MIN_NOISE)^2`, that of the velocity's error, bounded: close to
-/// `t = 1` there is next to nothing left to predict.
-const MIN_NOISE: f64 = 0.2;
-
 /// The acoustic model.
 #[derive(Module, Debug)]
 pub struct Voice {
@@ -33,8 +29,8 @@ pub struct Voice {
     pub text: TextEncoder,
     /// Mean mel of each token from its neighborhood alone: what alignments are found with.
     pub aligner: MeanPredictor,
-    /// Mean mel of each token from the whole text: what the decoder starts from.
-    pub mean: Linear,
+    /// Mean mel of each frame from the whole text: what the decoder starts from.
+    pub mean: MeanDecoder,
     /// Projection of text features to the decoder's width.
     pub projection: Linear,
     /// Speaker conditioning.
@@ -74,11 +70,11 @@ impl Totals {
 pub struct Losses {
     /// Squared error of the aligner's mean mel.
     pub prior: Tensor<1>,
-    /// Squared error of the encoder's mean mel.
+    /// Squared error of the mean decoder's mel.
     pub mean: Tensor<1>,
     /// Squared error of log durations, of each token and of each clip's sum.
     pub duration: Tensor<1>,
-    /// Flow matching: weighted squared error of `x1`.
+    /// Flow matching: squared error of `x1`.
     pub flow: Tensor<1>,
 }
 
@@ -110,20 +106,21 @@ impl Losses {
 pub struct Encoded {
     /// Text features, `[rows, tokens, text width]`.
     pub features: Tensor<3>,
-    /// The encoder's mean mel, `[rows, tokens, n_mels]`.
-    pub mean: Tensor<3>,
     /// Who speaks.
     pub speaker: SpeakerCondition,
 }
 
 impl Voice {
+    /// Its parts: what the names of parameters begin with.
+    pub const PARTS: [&'static str; 7] = ["text", "aligner", "mean", "projection", "speaker", "duration", "decoder"];
+
     /// An untrained model. The same seed gives the same values on every device.
     pub fn new(config: &ModelConfig, seed: u64, device: &Device) -> Voice {
         let init = Init::new(device, seed);
         Voice {
             text: TextEncoder::new(init.at("text"), &config.text, config.vocabulary),
             aligner: MeanPredictor::new(init.at("aligner"), config),
-            mean: Linear::scaled(init.at("mean"), config.text.width, config.n_mels, 0.5),
+            mean: MeanDecoder::new(init.at("mean"), config),
             projection: Linear::new(init.at("projection"), config.text.width, config.decoder.width),
             speaker: Speaker::new(init.at("speaker"), config),
             duration: DurationPredictor::new(init.at("duration"), config),
@@ -146,8 +143,7 @@ impl Voice {
         let speaker = self.speaker.forward(reference, text.lengths.len());
         let dropout = dropout.map(|dropout| &dropout.text[..]);
         let features = self.text.forward(text, speaker.prefix.clone(), dropout);
-        let mean = self.mean.forward(features.clone());
-        Encoded { features, mean, speaker }
+        Encoded { features, speaker }
     }
 
     /// The predicted logarithm of each token's number of frames, `[rows, tokens, 1]`.
@@ -175,23 +171,18 @@ impl Voice {
         lengths: Vec<usize>,
         position_mask: Tensor<3>,
     ) -> Conditioning {
-        let [rows, tokens, n_mels] = encoded.mean.dims();
-        let (frames, width) = (by_frame.dims()[0] / rows, encoded.features.dims()[2]);
-        let positions = frames / self.group;
-        let by_position = by_frame.clone().reshape([rows * positions, self.group]).narrow(1, 0, 1);
+        let [rows, tokens, width] = encoded.features.dims();
+        let positions = by_frame.dims()[0] / rows / self.group;
+        let by_position = by_frame.reshape([rows * positions, self.group]).narrow(1, 0, 1);
         let by_position = by_position.reshape([rows * positions]);
-        let mean = encoded.mean.clone().reshape([rows * tokens, n_mels]).select(0, by_frame);
         let text = self.projection.forward(encoded.features.clone().reshape([rows * tokens, width]));
         let decoder_width = text.dims()[1];
+        let text = text.select(0, by_position).reshape([rows, positions, decoder_width]);
         let place = place_in_token(durations, positions, self.group);
-        Conditioning {
-            mean: mean.reshape([rows, frames, n_mels]),
-            text: text.select(0, by_position).reshape([rows, positions, decoder_width]),
-            place: to_device(place, [rows, positions, PLACE_FEATURES], &encoded.features.device()),
-            speaker: encoded.speaker.embedding.clone(),
-            lengths,
-            mask: position_mask,
-        }
+        let place = to_device(place, [rows, positions, PLACE_FEATURES], &encoded.features.device());
+        let speaker = encoded.speaker.embedding.clone();
+        let mean = self.mean.forward(text.clone(), place.clone(), speaker.clone(), &lengths, &position_mask);
+        Conditioning { mean, text, place, speaker, lengths, mask: position_mask }
     }
 
     /// The clean mel `x1` that the decoder sees behind `x_t` `[rows, frames, n_mels]` at timestep `t`.
@@ -239,15 +230,18 @@ impl Voice {
         let prior_loss = masked_square(prior_error, mel.mask.clone()).div_scalar(values);
 
         let positions = mel.lengths.iter().map(|length| length.div_ceil(self.group)).collect();
-        let on = self.expand_with(&encoded, &durations, by_frame, positions, mel.position_mask.clone());
+        let mut on = self.expand_with(&encoded, &durations, by_frame, positions, mel.position_mask.clone());
         let mean_loss = masked_square(mel.values.clone() - on.mean.clone(), mel.mask.clone()).div_scalar(values);
 
-        // The straight path from noise to mel; the decoder sees a point of it and predicts its end.
+        // The straight path from noise to mel; the decoder sees a point of it and predicts its end. It takes the mean as
+        // it is: what makes denoising easier must not make the mean worse.
+        on.mean = on.mean.detach();
         let t = inputs.timesteps.clone().unsqueeze_dim::<3>(2);
-        let x_t = inputs.noise.clone() * (t.clone().mul_scalar(SIGMA_MIN - 1.0) + 1.0) + mel.values.clone() * t.clone();
+        let x_t = inputs.noise.clone() * (t.clone().mul_scalar(SIGMA_MIN - 1.0) + 1.0) + mel.values.clone() * t;
         let x1 = self.decoder.forward(x_t, inputs.timestep_features.clone(), &on);
-        let weight = (t.mul_scalar(-1.0) + 1.0).clamp_min(MIN_NOISE).recip();
-        let flow_loss = masked_square((x1 - mel.values.clone()) * weight, mel.mask.clone()).div_scalar(values);
+        // The error of x1, not of the velocity: that would weigh timesteps near 1 by 1 / (1 - t)^2, where next to nothing
+        // depends on the text any more (measured after 1,000 steps on a real speaker: WER 38 % with it, 33 % without).
+        let flow_loss = masked_square(x1 - mel.values.clone(), mel.mask.clone()).div_scalar(values);
 
         let (features, speaker) = (encoded.features.detach(), encoded.speaker.embedding.detach());
         let predicted =

@@ -12,7 +12,9 @@ use tandem_audio::{
 };
 use tandem_data::files::write_atomically;
 use tandem_model::weights::{self, Tensors, WeightsError};
-use tandem_model::{Device, HostInputs, HostReference, InputShape, Inputs, ModelConfig, REFERENCE_FRAMES, TextInputs, Voice};
+use tandem_model::{
+    Device, HostInputs, HostReference, InputShape, Inputs, ModelConfig, REFERENCE_FRAMES, TextInputs, Voice,
+};
 use tandem_text::{Frontend, FrontendError, Language, is_word};
 
 use crate::sampler::{SampledMel, SynthesisSettings, sample_mel};

@@ -11,6 +11,7 @@ use tandem_observe::{Notice, Progress, Snapshot};
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
 use crate::settings::NanPolicy;
+use crate::warm_start::Transfer;
 
 /// What happens during a run, for whoever shows it.
 #[derive(Debug)]
@@ -28,6 +29,15 @@ pub enum Event<'a> {
         parts: &'a [(String, usize)],
         /// The device.
         device: String,
+    },
+    /// The model starts with the weights of another run.
+    WarmStart {
+        /// Where they come from.
+        path: &'a std::path::Path,
+        /// Steps that the other run was trained for.
+        step: u64,
+        /// What became of each tensor.
+        transfer: &'a Transfer,
     },
     /// The model waits for the data lane to get ahead.
     Warming {
@@ -249,6 +259,8 @@ pub enum TrainError {
     Stage(tandem_flow::Error),
     /// The checkpoint.
     Checkpoint(CheckpointError),
+    /// The run to start from has other features: what differs, one line each.
+    OtherFeatures(std::path::PathBuf, Vec<String>),
     /// The run's folder.
     Io(std::path::PathBuf, std::io::Error),
     /// Another process trains in this folder.
@@ -288,6 +300,10 @@ impl fmt::Display for TrainError {
                 write!(f, "tensors on a device where they do not belong: {}", names.join(", "))
             }
             TrainError::Checkpoint(error) => write!(f, "{error}"),
+            TrainError::OtherFeatures(path, lines) => {
+                write!(f, "{}: a run with other features cannot be started from", path.display())?;
+                lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
+            }
             TrainError::Locked(path) => write!(f, "another process is training in {}", path.display()),
             TrainError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             TrainError::NotFinite(step, clips) => {

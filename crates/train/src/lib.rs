@@ -15,6 +15,7 @@
 //! | `optim/` | [`Optimizer`], [`AdamW`], [`LearningRate`], [`LossScale`], [`Ema`] |
 //! | `reduce/` | sums and agreements over the processes of a run; one process |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
+//! | `warm_start.rs` | [`transfer`]: the weights of another run where names, shapes and symbols match |
 //! | `window.rs` | what happened since the last report of progress |
 //! | `monitor.rs` | snapshots of the last hundred steps, and what is worth reporting |
 //! | `events.rs` | [`Event`], [`Report`]: what a run reports about itself |
@@ -47,6 +48,7 @@ mod settings;
 mod step;
 pub mod task;
 mod trainer;
+mod warm_start;
 mod window;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State, VoiceError};
@@ -72,3 +74,4 @@ pub use settings::{
 };
 pub use step::{Injection, Learner, StepRecord, StepValues};
 pub use trainer::{Start, Trainer, parameter_parts};
+pub use warm_start::{Donor, Transfer, transfer};

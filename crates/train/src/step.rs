@@ -6,7 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use tandem_flow::Cursor;
 use tandem_model::kernels::with_half_matmuls;
-use tandem_model::weights::{self, WeightsError};
+use tandem_model::weights::{self, Tensors, WeightsError};
 use tandem_model::{Device, InputShape, ModelConfig};
 
 use crate::checkpoint::Checkpoint;
@@ -41,6 +41,8 @@ pub struct Learner<T: Task = Acoustic> {
     next: Cursor,
     micro_batches: usize,
     scale: Option<LossScale>,
+    /// Whether each parameter stays as it is, in the model's order; empty: none does.
+    frozen: Vec<bool>,
     leaked: Vec<Vec<u8>>,
     /// Faults on purpose.
     pub injection: Injection,
@@ -136,6 +138,7 @@ impl<T: Task> Learner<T> {
             step: 0,
             next: Cursor::START,
             micro_batches: settings.optimizer.grad_accum.max(1),
+            frozen: Vec::new(),
             leaked: Vec::new(),
             scale: settings.model.mixed_precision.then(|| LossScale::new(None, &plain)),
             injection: Injection::default(),
@@ -157,6 +160,22 @@ impl<T: Task> Learner<T> {
             self.micro_batches = checkpoint.state.micro_batches;
         }
         Ok(())
+    }
+
+    /// Starts with these weights instead of random ones (warm start).
+    pub fn warm_start(&mut self, tensors: &Tensors) -> Result<(), WeightsError> {
+        let model = weights::import(self.take(), tensors)?;
+        self.ema = Ema::new(&model, self.settings.optimizer.ema_decay);
+        self.model = Some(model);
+        Ok(())
+    }
+
+    /// Parameters whose name begins with one of these parts do not change any more.
+    pub fn freeze(&mut self, parts: &[&str]) {
+        let is_frozen = |name: &str| parts.iter().any(|part| name.split('.').next() == Some(part));
+        self.frozen = weights::parameters(self.model()).iter().map(|info| is_frozen(&info.name)).collect();
+        // A checkpoint has the optimizer state of all parameters.
+        self.allocate();
     }
 
     fn take(&mut self) -> T::Model {
@@ -321,7 +340,7 @@ impl<T: Task> Learner<T> {
             "a batch that is not on the model's device"
         );
         let (values, grads) = self.gradients_that_fit(&ready.inputs);
-        let (values, grads) = self.reduce.sum(values, grads);
+        let (values, grads) = self.reduce.sum(values, grads.without(&self.frozen));
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
         let lr = self.settings.optimizer.lr.at(self.step);

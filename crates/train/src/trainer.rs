@@ -32,6 +32,7 @@ use crate::preflight::preflight;
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, StepRecord, learning_device};
+use crate::warm_start::{Donor, transfer};
 use crate::window::{Window, lane_busy, share};
 use tandem_data::files::write_atomically;
 
@@ -74,6 +75,8 @@ pub struct Trainer {
     learner: Option<Arc<Mutex<Learner>>>,
     injection: Injection,
     lane_fault: Option<LaneFault>,
+    /// Whose weights a run from scratch starts with, and where they come from.
+    donor: Option<(Donor, PathBuf)>,
     state: Ongoing,
 }
 
@@ -109,6 +112,10 @@ impl Trainer {
             corpus.settings().mel.n_mels,
             reference,
         );
+        let donor = match &settings.model.init_from {
+            Some(path) if start.is_none() => Some((Donor::open(path, &corpus.settings().mel)?, path.clone())),
+            _ => None,
+        };
         let loader = data.loader(&settings, lanes.placement.features)?;
         let (stats, state) = match &start {
             Some(Start { checkpoint, path }) => {
@@ -133,7 +140,21 @@ impl Trainer {
             }
         };
         let (learner, injection, lane_fault) = (None, Injection::default(), None);
-        Ok(Trainer { settings, data, loader, run, lanes, config, stats, start, learner, injection, lane_fault, state })
+        Ok(Trainer {
+            settings,
+            data,
+            loader,
+            run,
+            lanes,
+            config,
+            stats,
+            start,
+            learner,
+            injection,
+            lane_fault,
+            donor,
+            state,
+        })
     }
 
     /// Makes things go wrong, for tests.
@@ -158,7 +179,7 @@ impl Trainer {
     }
 
     /// Builds the model on the model lane's device, new or as the checkpoint has it, and sees that all of it is there.
-    fn build(&mut self, guard: &mut Guard) -> Result<(), TrainError> {
+    fn build(&mut self, guard: &mut Guard, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         // Its values are made on the host: nothing is on the device before it is known to fit.
         let host = Learner::new(&self.config, &self.settings, &Device::flex());
         let on_host = self.lanes.model == Device::flex();
@@ -174,6 +195,16 @@ impl Trainer {
                 Learner::resume(&checkpoint, &self.settings, &self.lanes.model).map_err(foreign)?
             }
         };
+        if let Some((donor, path)) = self.donor.take() {
+            let vocabulary = &self.data.corpus.frontend().vocabulary;
+            let (weights, transfer) = transfer(weights::export(learner.model()), vocabulary, &donor);
+            learner.warm_start(&weights).expect("names and shapes are the model's own");
+            on_event(Event::WarmStart { path: &path, step: donor.step, transfer: &transfer });
+        }
+        let frozen = self.settings.model.frozen();
+        if !frozen.is_empty() {
+            learner.freeze(&frozen);
+        }
         learner.injection = self.injection;
         let misplaced = learner.misplaced();
         if !misplaced.is_empty() {
@@ -292,7 +323,7 @@ impl Trainer {
 
         // Then the model.
         on_event(Event::Placing);
-        self.build(&mut model_guard)?;
+        self.build(&mut model_guard, on_event)?;
         self.save(started, on_event)?;
         let log =
             Log::open(&self.run.log_path(), first_step).map_err(|error| TrainError::Io(self.run.log_path(), error))?;

@@ -9,7 +9,7 @@ use tandem_data::{Corpus, CorpusSettings, DemoCorpus};
 use tandem_device::Lanes;
 use tandem_flow::Context;
 use tandem_model::Size;
-use tandem_train::{Checkpoints, Data, Ending, Event, Report, RunFolder, TrainConfig, TrainError, Trainer};
+use tandem_train::{Checkpoints, Data, Event, Outcome, Report, RunDir, TrainConfig, TrainError, Trainer};
 
 fn data(folder: &Path) -> Data {
     DemoCorpus { clips: 14, speakers: 1, seed: 3 }.write(folder).expect("written");
@@ -33,7 +33,7 @@ fn train(
     run: &Path,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Report, TrainError> {
-    let mut trainer = Trainer::new(data.clone(), settings, RunFolder::new(run), Lanes::cpu(), None)?;
+    let mut trainer = Trainer::new(data.clone(), settings, RunDir::new(run), Lanes::cpu(), None)?;
     trainer.run(&Context::default(), on_event)
 }
 
@@ -95,6 +95,6 @@ fn a_run_without_queues_trains() {
         (settings.pipeline.buffer_size, settings.pipeline.autotune) = (buffer_size, autotune);
         let run = folder.path().join(format!("{buffer_size}-{autotune}"));
         let report = train(&data, settings.clone(), &run, &mut |_| {}).expect("it trains");
-        assert_eq!((report.ending, report.step), (Ending::Finished, 3), "{buffer_size} {autotune}");
+        assert_eq!((report.outcome, report.step), (Outcome::Finished, 3), "{buffer_size} {autotune}");
     }
 }

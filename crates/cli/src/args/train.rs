@@ -169,7 +169,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 
 fn parse_temperature(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=2.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 2".to_owned()) }
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 1".to_owned()) }
 }
 
 /// What goes wrong on purpose.

@@ -124,7 +124,7 @@ fn export(
         let (host, n_mels) = (&batch.inputs, batch.inputs.n_mels);
         let inputs = host.clone().upload(&synthesizer.input_shape(), synthesizer.device());
         let durations = synthesizer.model().alignment(&inputs);
-        let failed = |error| synth::usage(&error);
+        let failed = |error| synth::failure(&error, messages);
         let free = synthesizer.synthesize_clips(&inputs, None, settings).map_err(failed)?;
         let timed = synthesizer.synthesize_clips(&inputs, Some(durations.clone()), settings).map_err(failed)?;
         for (row, &clip) in batch.clips.iter().enumerate() {

@@ -34,13 +34,14 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
         speed: args.speed as f32,
         seed: args.seed,
     };
-    let speech = synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| failure(&error, messages))?;
+    let speech =
+        synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| failure(&error, messages))?;
     let failed = |path: &Path, error: std::io::Error| {
         Failure::new(FAILED, messages.with("cannot-write", &[("path", &path.display()), ("reason", &error)]))
     };
     let written = tandem_audio::write_wav(&speech.samples, speech.sample_rate, output.writer());
     let path = written.and_then(|()| output.finish()).map_err(|error| failed(&args.output, error))?;
-    if let (Some(mut image), Some(to)) = (image, &args.picture) {
+    if let (Some(mut image), Some(to)) = (image, &args.image) {
         let written = image.writer().write_all(&draw(&speech));
         written.and_then(|()| image.finish()).map_err(|error| failed(to, error))?;
     }

@@ -374,7 +374,7 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
         TrainError::Checkpoint(CheckpointError::Mismatch(..)) => {
             Failure::of(USAGE, error).hint(messages.get("train-hint-foreign"))
         }
-        TrainError::Data(_) | TrainError::Locked(_) => Failure::of(USAGE, error),
+        TrainError::Data(_) | TrainError::Locked(_) | TrainError::OtherFeatures(..) => Failure::of(USAGE, error),
         TrainError::Stage(stage) if matches!(stage.kind, ErrorKind::Stalled(_)) => {
             Failure::of(FAILED, error).hint(messages.get("lanes-hint-stall"))
         }

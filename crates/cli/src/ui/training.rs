@@ -11,7 +11,7 @@ use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
 use tandem_model::Losses;
 use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, headroom, shown_on};
-use tandem_train::{DataIdentity, Outcome, Event, NanPolicy, Report, TrainConfig};
+use tandem_train::{DataIdentity, Event, NanPolicy, Outcome, Report, TrainConfig};
 
 use crate::commands::corpus::MB;
 use crate::errors::Explain;
@@ -256,6 +256,26 @@ impl Screen<'_> {
                     &messages.with("train-model", &[("parameters", &millions(all)), ("parts", &parts.join(", "))]),
                 )
             }
+            Event::WarmStart { path, step, transfer } => {
+                let rows: usize = transfer.matched.iter().map(|(_, rows, _)| rows).sum();
+                let all: usize = transfer.matched.iter().map(|(_, _, all)| all).sum();
+                let values: &[(&str, &dyn std::fmt::Display)] = &[
+                    ("path", &path.display()),
+                    ("step", step),
+                    ("loaded", &transfer.loaded.len()),
+                    ("rows", &rows),
+                    ("all", &all),
+                    ("new", &transfer.new.len()),
+                    ("skipped", &transfer.skipped.len()),
+                ];
+                self.line(&messages.with("train-warm-start", values))?;
+                for (id, names) in [("train-warm-new", &transfer.new), ("train-warm-skipped", &transfer.skipped)] {
+                    if !names.is_empty() {
+                        self.line(&messages.with(id, &[("names", &names.join(", "))]))?;
+                    }
+                }
+                Ok(())
+            }
             Event::Preflight(preflight) => {
                 let peak = preflight.peak_bytes.map_or("?".to_owned(), |bytes| (bytes / MB).to_string());
                 let seconds = format!("{:.2}", preflight.seconds);
@@ -456,6 +476,9 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
             let parts: serde_json::Map<String, serde_json::Value> =
                 parts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
             json!({"event": "model", "parameters": parameters, "parts": parts, "device": device})
+        }
+        Event::WarmStart { path, step, transfer } => {
+            json!({"event": "warm_start", "path": path, "step": step, "transfer": transfer})
         }
         Event::Preflight(preflight) => json!({"event": "preflight", "preflight": preflight}),
         Event::Progress(progress) => json!({"event": "progress", "progress": progress}),

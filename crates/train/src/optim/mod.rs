@@ -174,6 +174,12 @@ impl Grads {
         Grads(self.0.into_iter().zip(other.0).map(sum).collect())
     }
 
+    /// Those of frozen parameters are dropped, so that nothing changes them; they do not count for the norm either.
+    pub fn without(self, frozen: &[bool]) -> Grads {
+        let is_frozen = |index: usize| frozen.get(index).copied().unwrap_or(false);
+        Grads(self.0.into_iter().enumerate().map(|(index, grad)| grad.filter(|_| !is_frozen(index))).collect())
+    }
+
     /// The square of the norm of all of them, one value on the device.
     fn square_norm(&self) -> Option<Tensor<1>> {
         let sums: Vec<Tensor<1>> = self.0.iter().flatten().cloned().map(square_sum).collect();

@@ -10,6 +10,7 @@ use tandem_audio::{LogMel, MelSettings, SettingsError as MelError};
 use tandem_data::CorpusSettings;
 use tandem_device::memory::{self, DeviceMemory, Limits, optimal_limits};
 use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement, WrongResult};
+use tandem_model::Voice;
 
 use super::requested::Requested;
 use super::setting::{DefaultValue, OnResume, Setting};
@@ -165,6 +166,7 @@ pub fn resolve(
     limits_need_isolation(requested, saved)?;
     let mut resolver = Resolver::new(requested, saved);
     resolver.table(Some(facts));
+    known_parts(&resolver.config)?;
     resolver.half_precision(facts)?;
     resolver.limits(facts)?;
     resolver.placement(&facts.placement);
@@ -187,6 +189,18 @@ pub fn resolve_corpus(requested: &Requested, saved: Option<&TrainConfig>) -> Res
     check_features(&resolver.config.data.mel)?;
     must_match(&resolver.config, saved)?;
     Ok(resolver.config.data.corpus())
+}
+
+/// Parts that the model does not have cannot be frozen.
+fn known_parts(config: &TrainConfig) -> Result<(), SettingsError> {
+    match config.model.frozen().into_iter().find(|part| !Voice::PARTS.contains(part)) {
+        None => Ok(()),
+        Some(unknown) => Err(SettingsError::Invalid {
+            name: "--freeze".to_owned(),
+            value: unknown.to_owned(),
+            why: Voice::PARTS.join(", "),
+        }),
+    }
 }
 
 /// A limit without isolation would do nothing.

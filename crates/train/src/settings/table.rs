@@ -131,7 +131,13 @@ pub static SETTINGS: &[Setting] = &[
     row("mixed-precision", MODEL, Switch(Off::Flag("no-mixed-precision", "Single precision (the default)")), "",
         "Half precision; an error where the device has none").at(at!(model.mixed_precision)),
     row("prior-steps", MODEL, ANY, "N", "Steps over which the diagonal prior of the alignment is annealed")
-        .at(at!(model.prior_steps)).is("250").on_resume(Kept).hide(),
+        .at(at!(model.prior_steps)).from(|config| Value::Number(config.model.default_prior_steps())).on_resume(Kept).hide(),
+    row("init-from", MODEL, Kind::Path, "RUN",
+        "Start with the weights of another run (or checkpoint): for another speaker, corpus or language; what fits by name and shape is loaded, symbols by their name")
+        .at(at!(model.init_from)),
+    row("freeze", MODEL, Text, "PARTS",
+        "Parts of the model that do not learn, separated by commas: text, aligner, mean, projection, speaker, duration, decoder")
+        .at(at!(model.freeze)),
 
     row("data-gpu", DEVICES, Kind::Device, "GPU",
         "GPU that prepares batches: an index or a part of a name, see `tandem devices`, or `cpu`; needs --model-gpu")
@@ -330,7 +336,8 @@ mod tests {
                 Kind::Size => Value::Word("big".to_owned()),
                 Kind::Language => Value::Word("fa".to_owned()),
                 Kind::Text => Value::Word("sound".to_owned()),
-                Kind::Device | Kind::Simulation | Kind::Address | Kind::Path => panic!("{}", setting.flag),
+                Kind::Path => Value::Path("run".into()),
+                Kind::Device | Kind::Simulation | Kind::Address => panic!("{}", setting.flag),
             };
             let before = setting.value(&config);
             (field.set)(&mut config, Some(&other));

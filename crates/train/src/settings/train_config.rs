@@ -1,6 +1,8 @@
 //! [`TrainConfig`]: every setting of a run, in groups. It is saved in each checkpoint, so that a run is resumed as it
 //! was started.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use tandem_audio::MelSettings;
 use tandem_data::{CacheMode, CorpusSettings};
@@ -51,11 +53,38 @@ pub struct ModelSettings {
     pub gradient_checkpointing: bool,
     /// Matmuls in half precision, everything else in single precision.
     pub mixed_precision: bool,
+    /// Run whose weights this one started with (warm start).
+    pub init_from: Option<PathBuf>,
+    /// Parts that do not learn, separated by commas.
+    pub freeze: Option<String>,
+}
+
+/// Steps over which the diagonal prior of the alignment is annealed, from scratch.
+const PRIOR_STEPS: u64 = 250;
+
+impl ModelSettings {
+    /// [`ModelSettings::prior_steps`] unless something else is requested: a model that can align already needs no prior.
+    pub(super) fn default_prior_steps(&self) -> u64 {
+        if self.init_from.is_some() { 0 } else { PRIOR_STEPS }
+    }
+
+    /// The parts that do not learn.
+    pub fn frozen(&self) -> Vec<&str> {
+        let parts = self.freeze.as_deref().unwrap_or_default().split(',').map(str::trim);
+        parts.filter(|part| !part.is_empty()).collect()
+    }
 }
 
 impl Default for ModelSettings {
     fn default() -> Self {
-        ModelSettings { size: Size::Tiny, prior_steps: 250, gradient_checkpointing: false, mixed_precision: false }
+        ModelSettings {
+            size: Size::Tiny,
+            prior_steps: PRIOR_STEPS,
+            gradient_checkpointing: false,
+            mixed_precision: false,
+            init_from: None,
+            freeze: None,
+        }
     }
 }
 

@@ -276,6 +276,30 @@ impl Plain for bool {
     }
 }
 
+impl Plain for Option<PathBuf> {
+    fn show(&self) -> Option<Value> {
+        self.clone().map(Value::Path)
+    }
+    fn assign(&mut self, value: Option<&Value>) {
+        *self = match value {
+            Some(Value::Path(path)) => Some(path.clone()),
+            _ => None,
+        };
+    }
+}
+
+impl Plain for Option<String> {
+    fn show(&self) -> Option<Value> {
+        self.clone().map(Value::Word)
+    }
+    fn assign(&mut self, value: Option<&Value>) {
+        *self = match value {
+            Some(Value::Word(word)) => Some(word.clone()),
+            _ => None,
+        };
+    }
+}
+
 impl Plain for String {
     fn show(&self) -> Option<Value> {
         Some(Value::Word(self.clone()))
