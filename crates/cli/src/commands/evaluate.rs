@@ -23,7 +23,7 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
         evaluation.notes.push(messages.with("evaluate-given", &[("folder", &dir.display())]));
     }
     if let Some(dir) = &args.speak {
-        speak(&synthesizer, &held_out, &state, dir, messages)?;
+        synthesize_held_out(&synthesizer, &held_out, &state, dir, messages)?;
     }
     if args.json {
         let object = serde_json::to_value(&evaluation).expect("plain data");
@@ -94,7 +94,7 @@ impl HeldOut {
 }
 
 /// Every held-out text as the voice says it, and the true spectrogram through the same vocoder beside it.
-fn speak(
+fn synthesize_held_out(
     synthesizer: &Synthesizer,
     held_out: &HeldOut,
     state: &State,

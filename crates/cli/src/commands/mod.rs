@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Train a voice from a folder of speech; resumes an earlier run
     Train(Box<TrainArgs>),
-    /// Say a text with a trained voice
+    /// Synthesize a text with a trained voice
     Synth(SynthArgs),
     /// Measure how well a voice has learned, on clips that it has not seen
     Evaluate(EvaluateArgs),
