@@ -183,7 +183,7 @@ fn control_characters_are_for_terminals_only() {
     };
     let Some(colored) = in_terminal("") else {
         assert!(std::env::var_os("CI").is_none(), "`script` is missing, and this machine must have it");
-        eprintln!("skipped: no program `script`, so no terminal to look at colours");
+        eprintln!("skipped: no program `script`, so no terminal to look at colors");
         return;
     };
     assert!(colored.contains("\u{1b}["), "{colored}");

@@ -10,11 +10,12 @@ mod train;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, ValueEnum};
 use tandem_data::CacheMode;
 use tandem_device::{Cost, FaultPlan};
 use tandem_train::Kind;
 
+use crate::commands::Command;
 use crate::messages::Lang;
 
 pub(crate) use config::*;
@@ -49,56 +50,6 @@ pub(crate) struct Args {
 
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Make a small talking corpus, train a voice on it for a few minutes, and hear it speak
-    Demo(DemoArgs),
-    /// Train a voice from a folder of speech; resumes an earlier run
-    Train(Box<TrainArgs>),
-    /// Say a text with a trained voice
-    Synth(SynthArgs),
-    /// Measure how well a voice has learned, on clips that it has not seen
-    Evaluate(EvaluateArgs),
-    /// Show what is in a run or a checkpoint, and whether it is whole
-    Inspect(InspectArgs),
-    /// List the devices, what connects them, and what could not be read
-    Devices(DevicesArgs),
-    /// Measure your data on your devices, and say whether one or two are better, and by how much
-    Advise(AdviseArgs),
-    /// Run some steps of the real pipeline: where the time goes, what limits it, and what to change
-    Profile(Box<ProfileArgs>),
-    /// Show what a finished or running run did with its time, or compare two
-    Report(ReportArgs),
-    /// Check every clip of a corpus and name what is wrong, before a single step
-    Doctor(DoctorArgs),
-    /// Make the index and the feature cache of a corpus, so that training starts at once
-    Prepare(PrepareArgs),
-    /// Drive only the loader: how many clips per second, and where the time goes
-    Load(LoadArgs),
-    /// Write, check and explain the file of settings
-    Config(ConfigArgs),
-    /// Print a script that completes commands and flags in a shell
-    Completions(CompletionsArgs),
-    /// Write man pages
-    Man(ManArgs),
-    /// Run the real pipeline on simulated lanes: see what overlap, workers and depths do, without a GPU
-    Simulate(SimulateArgs),
-}
-
-impl Command {
-    /// Whether a script reads events line by line, and so an error as the last of them. The other commands print one
-    /// object, and say by their exit code how it ended.
-    pub(crate) fn streams_json(&self) -> bool {
-        match self {
-            Command::Demo(args) => args.json,
-            Command::Train(args) => args.requested.is_on("json"),
-            Command::Advise(args) => args.json,
-            Command::Profile(args) => args.json,
-            _ => false,
-        }
-    }
 }
 
 /// How time passes in a simulation.

@@ -1,4 +1,4 @@
-//! The `tandem` program: `main` → `run` → one function per command.
+//! The `tandem` program: `main` → `Command::run` (`commands/mod.rs`) → one function per command.
 
 mod args;
 mod commands;
@@ -19,7 +19,8 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use crate::args::{Args, Command};
+use crate::args::Args;
+use crate::commands::Command;
 use crate::failure::Failure;
 use crate::messages::{Lang, Messages};
 
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         }
     };
     let json = args.command.streams_json();
-    match run(args, &messages) {
+    match args.command.run(&messages) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if json {
@@ -80,25 +81,4 @@ fn parse(typed: Vec<OsString>, messages: &Messages) -> Result<Option<Args>, Fail
         config_file::note_sources(&mut train.requested, &typed, file);
     }
     Ok(Some(args))
-}
-
-fn run(args: Args, messages: &Messages) -> Result<(), Failure> {
-    match args.command {
-        Command::Demo(args) => commands::demo::run(&args, messages),
-        Command::Train(args) => commands::train::run(&args, messages),
-        Command::Synth(args) => commands::synth::run(&args, messages),
-        Command::Evaluate(args) => commands::evaluate::run(&args, messages),
-        Command::Inspect(args) => commands::inspect::run(&args, messages),
-        Command::Devices(args) => commands::devices::run(&args, messages),
-        Command::Advise(args) => commands::advise::run(&args, messages),
-        Command::Profile(args) => commands::profile::run(&args, messages),
-        Command::Report(args) => commands::report::run(&args, messages),
-        Command::Doctor(args) => commands::doctor::run(args, messages),
-        Command::Prepare(args) => commands::prepare::run(args, messages),
-        Command::Load(args) => commands::load::run(args, messages),
-        Command::Config(args) => commands::config::run(&args, messages),
-        Command::Completions(args) => commands::config::completions(&args, messages),
-        Command::Man(args) => commands::reference::run(&args, messages),
-        Command::Simulate(args) => commands::simulate::run(args, messages),
-    }
 }

@@ -13,7 +13,7 @@ use crate::cache::{Cache, CacheMode};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
 use crate::index::{Index, IndexEntry, Measured, hash_parts, work_dir};
 use crate::plan::{ClipSize, order};
-use crate::sources::{AudioBytes, LjSpeech, Metadata, MetadataError, Record, Source};
+use crate::sources::{self, AudioBytes, MetadataError, Part, Record, Source};
 
 /// Faults that an error lists.
 const LISTED: usize = 10;
@@ -160,28 +160,24 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Corpus, CorpusError> {
-        let metadata = Metadata::open(dir)?;
-        Corpus::with_metadata(dir, metadata, settings, progress, stop)
+        let corpus = Corpus::open_part(dir, Part::All, settings, progress, stop)?;
+        Ok(corpus.expect("a directory lists clips, or is an error"))
     }
 
-    /// The same for a metadata file of one's own choice.
+    /// The same for some of its clips; none if it does not list any for validation.
     ///
     /// # Errors
     ///
     /// As [`Corpus::open_with`].
-    pub fn with_metadata(
+    pub fn open_part(
         dir: &Path,
-        metadata: Metadata,
+        part: Part,
         settings: CorpusSettings,
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
-    ) -> Result<Corpus, CorpusError> {
-        let audio = dir.join(&settings.audio_dir);
-        if !audio.is_dir() && !settings.allow_empty {
-            return Err(MetadataError::NoAudioDir(audio).into());
-        }
-        let source = LjSpeech::with_metadata(dir, &settings.audio_dir, metadata)?;
-        Corpus::from_source_with(Arc::new(source), settings, &work_dir(dir), progress, stop)
+    ) -> Result<Option<Corpus>, CorpusError> {
+        let Some(source) = sources::open(dir, part, &settings)? else { return Ok(None) };
+        Corpus::from_source_with(source, settings, &work_dir(dir), progress, stop).map(Some)
     }
 
     /// The clips of a source of one's own; its index and its cache are kept in `work_dir`.

@@ -39,7 +39,7 @@ pub enum Severity {
 
 /// Something odd about one clip.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct ClipFinding {
     /// How bad it is.
     pub severity: Severity,
     /// A short name that does not change.
@@ -72,7 +72,7 @@ pub struct Examination {
     #[serde(skip)]
     pub speaking_rates: Vec<f32>,
     /// Everything odd, errors first, in the order of the metadata.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ClipFinding>,
 }
 
 impl Examination {
@@ -176,10 +176,10 @@ fn listen(corpus: &Corpus, clip: u32, decoder: &mut Decoder, samples: &mut Vec<f
 }
 
 fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> Examination {
-    let mut findings: Vec<Finding> = (corpus.fault_reports().into_iter())
+    let mut findings: Vec<ClipFinding> = (corpus.fault_reports().into_iter())
         .map(|FaultReport { id, path, kind, reason, limit }| {
             let severity = if limit { Severity::Limit } else { Severity::Error };
-            Finding { severity, kind, id, path, reason }
+            ClipFinding { severity, kind, id, path, reason }
         })
         .collect();
     let usual_rate = corpus.rates().first().map_or(0, |&(rate, _)| rate);
@@ -201,7 +201,7 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
             Ok(sound) => sound,
             Err(fault) => {
                 let (id, path) = corpus.name(clip);
-                findings.push(Finding {
+                findings.push(ClipFinding {
                     severity: Severity::Error,
                     kind: fault.kind(),
                     id,
@@ -267,7 +267,7 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
     warnings.sort_by_key(|(clip, ..)| *clip);
     findings.extend(warnings.into_iter().map(|(clip, kind, reason)| {
         let (id, path) = corpus.name(clip);
-        Finding { severity: Severity::Warning, kind, id, path, reason }
+        ClipFinding { severity: Severity::Warning, kind, id, path, reason }
     }));
     examination.findings = findings;
     examination

@@ -208,7 +208,7 @@ impl Inventory {
             index: None,
             backend: Backend::Cpu,
             kind: Kind::Cpu,
-            name: processor_name(),
+            name: cpu_name(),
             driver: format!("{} threads", std::thread::available_parallelism().map_or(1, usize::from)),
             memory: crate::probes::host_memory().0,
             pci: None,
@@ -229,7 +229,7 @@ impl Inventory {
     }
 }
 
-fn processor_name() -> String {
+fn cpu_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())

@@ -162,7 +162,7 @@ impl<T: Send + 'static, U: Send + 'static> ParStage<T, U> {
         Poll::Pending
     }
 
-    fn in_line(&mut self, waker: &Waker) -> Poll<Option<Item<U>>> {
+    fn synchronous(&mut self, waker: &Waker) -> Poll<Option<Item<U>>> {
         let item = ready!(self.upstream.poll(waker));
         let waited = self.timer.arrived();
         Poll::Ready(item.map(|item| {
@@ -178,7 +178,7 @@ impl<T: Send + 'static, U: Send + 'static> Pull<U> for ParStage<T, U> {
         self.timer.asked();
         let width = self.workers.watch(waker);
         if width == 0 && self.next == self.head {
-            return self.in_line(waker);
+            return self.synchronous(waker);
         }
         {
             let mut state = lock(&self.shared.state);

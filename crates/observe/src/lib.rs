@@ -2,8 +2,8 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `metrics.rs` | [`METRICS`]: every figure that is shown anywhere, one row each; read this first |
-//! | `snapshot.rs` | [`Snapshot`]: a run as it is now; [`Progress`]: how far it is |
+//! | `metrics.rs` | [`METRICS`]: every figure that is shown anywhere, one row each; [`Progress`]: how far a run is; read this first |
+//! | `snapshot.rs` | [`Snapshot`]: a run as it is now |
 //! | `notices.rs` | [`Notices`]: what is worth reporting while it trains |
 //! | `intervals.rs` | pure functions of spans: how busy a lane was, whether two lanes overlapped |
 //! | `stage_profile.rs` | [`Profile`]: what the stages did with their time, without the warm-up |
@@ -39,12 +39,12 @@ pub use chrome_trace::write_chrome_trace;
 pub use html::{Direction, Label, html};
 pub use images::{Curve, alignment_png, curves_svg, spectrogram_png};
 pub use intervals::{Interval, busy, overlapped_steps, strip, union};
-pub use metrics::{Kind, METRICS, Metric, Read, Sample, Surface, Unit, report_figures, shown_on};
+pub use metrics::{Kind, METRICS, Metric, Progress, Read, Sample, Surface, Unit, report_figures, shown_on};
 pub use notices::{Notice, Notices};
 pub use prometheus::{MetricsServer, exposition};
 pub use run_report::{Document, Line, Prediction, Side, TimelineSpan, queue_lines, timeline};
 pub use simulate::{Run, Simulation, SimulationReport, StageReport, WORKS_IN, simulate};
-pub use snapshot::{MemoryUse, Progress, QueueFill, Snapshot, WINDOW, headroom, recent_profile};
+pub use snapshot::{MemoryUse, QueueFill, Snapshot, WINDOW, headroom, recent_profile};
 pub use stage_profile::{GAPS, Profile, StageProfile, last_steps, step_times};
 pub use tensorboard::EventFile;
 pub use verdict::{

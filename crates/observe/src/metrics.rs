@@ -1,14 +1,50 @@
 //! Every figure of a run that is shown anywhere, one row each: what it is called, how it is read and where it appears.
 //!
 //! Prometheus, TensorBoard, the line in the terminal, the dashboard, the text report, the comparison and the HTML page
-//! loop over [`METRICS`]; JSON is the [`Snapshot`] itself. A new metric is a field where it is measured, a row here and,
-//! if people see it, its name in both languages (`metric-NAME`, and `line-NAME` for the line in the terminal).
+//! loop over [`METRICS`]; JSON is the [`Snapshot`] itself. A new metric is a field of [`Progress`], which is filled where it is
+//! measured (`train/src/window.rs`), a row here and, if people see it, its name in both languages (`metric-NAME`, and `line-NAME` for the line in the terminal).
 
+use serde::{Deserialize, Serialize};
 use tandem_flow::Lane;
 
-use crate::snapshot::{Progress, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::stage_profile::Profile;
 use crate::verdict::Bottleneck;
+
+/// How far a run is, since the last report of its progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Steps done, from the very start.
+    pub step: u64,
+    /// Steps there will be.
+    pub steps: u64,
+    /// Epoch, counted from 0.
+    pub epoch: u64,
+    /// Mean loss since the last report.
+    pub loss: f64,
+    /// Its terms.
+    pub terms: Vec<(String, f64)>,
+    /// Learning rate.
+    #[serde(alias = "rate")]
+    pub lr: f64,
+    /// Norm of the last gradient.
+    #[serde(alias = "norm")]
+    pub grad_norm: f64,
+    /// Steps per second since the last report.
+    pub steps_per_s: f64,
+    /// Clips per second since the last report.
+    pub clips_per_s: f64,
+    /// Seconds of audio per second since the last report.
+    pub audio_per_s: f64,
+    /// Share of the time since the last report that the model waited for data.
+    #[serde(default)]
+    pub starved: f64,
+    /// Seconds until the end.
+    pub eta_s: f64,
+    /// Memory of the process, in bytes, where it is known.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+}
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]

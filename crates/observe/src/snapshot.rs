@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tandem_flow::{Span, Summary};
 
+use crate::metrics::Progress;
 use crate::stage_profile::{Profile, last_steps, step_times};
 use crate::verdict::{Verdict, thresholds};
 
@@ -12,41 +13,6 @@ pub const WINDOW: usize = 100;
 const FIRST: usize = 3;
 /// Steps without which a profile says nothing.
 const ENOUGH: usize = 10;
-
-/// How far a run is, since the last report of its progress.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Steps done, from the very start.
-    pub step: u64,
-    /// Steps there will be.
-    pub steps: u64,
-    /// Epoch, counted from 0.
-    pub epoch: u64,
-    /// Mean loss since the last report.
-    pub loss: f64,
-    /// Its terms.
-    pub terms: Vec<(String, f64)>,
-    /// Learning rate.
-    #[serde(alias = "rate")]
-    pub lr: f64,
-    /// Norm of the last gradient.
-    #[serde(alias = "norm")]
-    pub grad_norm: f64,
-    /// Steps per second since the last report.
-    pub steps_per_s: f64,
-    /// Clips per second since the last report.
-    pub clips_per_s: f64,
-    /// Seconds of audio per second since the last report.
-    pub audio_per_s: f64,
-    /// Share of the time since the last report that the model waited for data.
-    #[serde(default)]
-    pub starved: f64,
-    /// Seconds until the end.
-    pub eta_s: f64,
-    /// Memory of the process, in bytes, where it is known.
-    #[serde(default)]
-    pub memory_bytes: Option<u64>,
-}
 
 /// How full a queue is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, Str
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
 use tandem_data::CacheMode;
+use tandem_model::Size;
 use tandem_train::{Kind, Requested, SETTINGS, Scope, Setting, Value, find_setting};
 
 /// Settings of every command that reads a corpus.
@@ -106,7 +107,7 @@ fn argument(setting: &'static Setting) -> Arg {
     match kind {
         Kind::Path => arg.value_hint(ValueHint::AnyPath).value_parser(PathBufValueParser::new().map(Value::Path)),
         Kind::Choice(_) => arg.value_parser(PossibleValuesParser::new(possible(kind)).try_map(parsed)),
-        Kind::Schedule(_) => arg.value_parser(Listed(kind)),
+        Kind::Schedule(_) | Kind::Size => arg.value_parser(Listed(kind)),
         // What begins with a hyphen gets an answer of its own.
         Kind::Device | Kind::Seconds | Kind::DeviceMegabytes => {
             arg.allow_hyphen_values(true).value_parser(StringValueParser::new().try_map(parsed))
@@ -116,6 +117,9 @@ fn argument(setting: &'static Setting) -> Arg {
 }
 
 fn possible(kind: Kind) -> Vec<PossibleValue> {
+    if matches!(kind, Kind::Size) {
+        return Size::ALL.map(|size| PossibleValue::new(size.name())).to_vec();
+    }
     kind.words().iter().map(|(name, help)| PossibleValue::new(*name).help(*help)).collect()
 }
 

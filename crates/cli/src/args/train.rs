@@ -1,4 +1,4 @@
-//! Arguments of the commands that train, speak and measure.
+//! Arguments of the commands that train, synthesize and measure.
 
 use std::path::PathBuf;
 
@@ -86,7 +86,7 @@ pub(crate) struct SynthArgs {
     /// Language of the text; without it, that of the voice, or guessed
     #[arg(long, value_name = "CODE")]
     pub(crate) language: Option<Language>,
-    /// Steps from noise to sound: more is finer and slower
+    /// Solver steps from noise to mel: more is finer and slower
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) steps: u64,
     /// How lively: 0 is flat, 1 as varied as the corpus

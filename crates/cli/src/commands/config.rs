@@ -8,7 +8,8 @@ use clap::FromArgMatches;
 use serde_json::{Map, Value, json};
 use tandem_train::{Kind, OnResume, Scope, Setting, find_setting, resolve_corpus};
 
-use crate::args::{Args, Command, CompletionsArgs, ConfigAction, ConfigArgs};
+use crate::args::{Args, CompletionsArgs, ConfigAction, ConfigArgs};
+use crate::commands::Command;
 use crate::commands::reference;
 use crate::config_file::{self, ConfigError, EARLIER, Earlier, File, keys, nearest, switch_default};
 use crate::failure::Failure;
@@ -82,7 +83,7 @@ fn template(messages: &Messages) -> String {
             true => switch_default(setting).to_string(),
             false => setting.default_text().unwrap_or_default().to_owned(),
         };
-        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let words = setting.kind.names();
         let words = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
         let _ = writeln!(text, "  # {}{words}", messages.help(setting.help));
         let _ = writeln!(text, "  # {}: {value}", setting.key());
@@ -100,13 +101,13 @@ fn init(path: &Path, force: bool, messages: &Messages) -> Result<(), Failure> {
     print(&format!("{}\n", messages.with("config-written", &[("path", &path.display())])))
 }
 
-fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
-    let name = asked.trim_start_matches("--").replace('-', "_");
+fn explain(requested: &str, messages: &Messages) -> Result<(), Failure> {
+    let name = requested.trim_start_matches("--").replace('-', "_");
     let mut text = String::new();
     if let Some((setting, _)) = find_setting(&name).filter(|(setting, _)| !setting.hidden) {
         let _ = writeln!(text, "{} ({} {})", setting.path(), setting.name(), setting.value_name);
         let _ = writeln!(text, "  {}", messages.help(setting.help));
-        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let words = setting.kind.names();
         if !words.is_empty() {
             let _ = writeln!(text, "  {}", words.join(", "));
         }
@@ -129,7 +130,7 @@ fn explain(asked: &str, messages: &Messages) -> Result<(), Failure> {
         let _ = writeln!(text, "{}", messages.with("config-earlier", &[("key", earlier), ("became", &became)]));
     }
     if text.is_empty() {
-        let failure = Failure::usage(messages.with("config-no-key", &[("key", &asked)]));
+        let failure = Failure::usage(messages.with("config-no-key", &[("key", &requested)]));
         let near = nearest(&name, keys().map(Setting::path));
         return Err(match near {
             Some(near) => failure.hint(messages.with("config-near", &[("key", &near)])),
@@ -152,11 +153,11 @@ pub(crate) fn on_resume(setting: &Setting) -> &'static str {
 pub(crate) fn schema(messages: &Messages) -> Value {
     let mut sections: Map<String, Value> = Map::new();
     for setting in keys() {
-        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let words = setting.kind.names();
         let mut about = match setting.kind {
             Kind::Switch(_) => json!({"type": "boolean", "default": switch_default(setting)}),
             Kind::Choice(_) => json!({"enum": words}),
-            Kind::Schedule(_) => json!({"type": ["string", "null"], "examples": words}),
+            Kind::Schedule(_) | Kind::Size => json!({"type": ["string", "null"], "examples": words}),
             Kind::Number(least, u64::MAX) => json!({"type": ["integer", "null"], "minimum": least}),
             Kind::Number(least, most) => json!({"type": ["integer", "null"], "minimum": least, "maximum": most}),
             Kind::Positive => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
@@ -165,7 +166,7 @@ pub(crate) fn schema(messages: &Messages) -> Value {
             // Units and numbers in one: `8GB`, `2s`, `0`, `9100`.
             Kind::Seconds | Kind::Megabytes(_) | Kind::DeviceMegabytes => json!({"type": ["number", "string", "null"]}),
             Kind::Device | Kind::Simulation | Kind::Address => json!({"type": ["integer", "string", "null"]}),
-            Kind::Size | Kind::Language | Kind::Path | Kind::Text => json!({"type": ["string", "null"]}),
+            Kind::Language | Kind::Path | Kind::Text => json!({"type": ["string", "null"]}),
         };
         about["description"] = json!(messages.help(setting.help));
         if let Some(default) = setting.default_text() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tandem_data::{Corpus, CorpusError, CorpusSettings, Metadata, MetadataError, Tolerance};
+use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError, Part, Tolerance};
 use tandem_text::{FrontendError, PhonemeError, Units};
 use tandem_train::{Requested, corpus_settings};
 
@@ -31,33 +31,27 @@ pub(crate) fn open(
     stop: &AtomicBool,
     messages: &Messages,
 ) -> Result<Arc<Corpus>, Failure> {
-    opened(dir, messages, |progress| Corpus::open_with(dir, settings, progress, stop))
+    let corpus = open_part(dir, Part::All, settings, stop, messages)?;
+    Ok(corpus.expect("a directory lists clips, or is an error"))
 }
 
-/// The same for certain rows of it.
-pub(crate) fn open_rows(
+/// The same for some of its clips; none if it lists no clips for validation.
+pub(crate) fn open_part(
     dir: &Path,
-    metadata: Result<Metadata, MetadataError>,
+    part: Part,
     settings: CorpusSettings,
     stop: &AtomicBool,
     messages: &Messages,
-) -> Result<Arc<Corpus>, Failure> {
-    opened(dir, messages, |progress| Corpus::with_metadata(dir, metadata?, settings, progress, stop))
-}
-
-fn opened(
-    dir: &Path,
-    messages: &Messages,
-    open: impl FnOnce(&(dyn Fn(u32, u32) + Sync)) -> Result<Corpus, CorpusError>,
-) -> Result<Arc<Corpus>, Failure> {
+) -> Result<Option<Arc<Corpus>>, Failure> {
     let bar = progress::bar(0, stderr().is_terminal());
     bar.set_message(messages.get("data-indexing"));
-    let corpus = open(&|done, all| {
+    let progress = |done, all| {
         bar.set_length(u64::from(all));
         bar.set_position(u64::from(done));
-    });
+    };
+    let corpus = Corpus::open_part(dir, part, settings, progress, stop);
     bar.finish_and_clear();
-    corpus.map(Arc::new).map_err(|error| match error {
+    corpus.map(|corpus| corpus.map(Arc::new)).map_err(|error| match error {
         CorpusError::Stopped => Failure::new(INTERRUPTED, messages.get("data-stopped")),
         CorpusError::NothingUsable(_) | CorpusError::TooMany { .. } => {
             let hint = messages.with("data-hint-doctor", &[("folder", &dir.display())]);

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 
-use tandem_data::{Corpus, Examination, Finding, Metadata, Severity, Tolerance, examine};
+use tandem_data::{ClipFinding, Corpus, Examination, Part, Severity, Tolerance, examine};
 
 use crate::args::DoctorArgs;
 use crate::commands::corpus;
@@ -38,10 +38,9 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))
     };
     let mut found = listen(&corpus)?;
-    if let Some(metadata) = Metadata::open_validation(&args.corpus.dir) {
-        let metadata = metadata.map_err(|error| Failure::of(USAGE, &error))?;
-        let validation = Corpus::with_metadata(&args.corpus.dir, metadata, settings, |_, _| {}, &stop)
-            .map_err(|error| Failure::of(USAGE, &error))?;
+    let validation = Corpus::open_part(&args.corpus.dir, Part::Validation, settings, |_, _| {}, &stop)
+        .map_err(|error| Failure::of(USAGE, &error))?;
+    if let Some(validation) = validation {
         found.add(listen(&validation)?);
     }
 
@@ -134,7 +133,7 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
     }
     line(table.render());
     for (_, kind, count) in found.counts() {
-        let of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
+        let of_kind: Vec<&ClipFinding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
         for finding in of_kind.iter().take(list) {
             let place = finding.path.as_ref().map_or(finding.id.clone(), |path| path.display().to_string());
             line(format!("  {}: {}", messages.isolated(&place), messages.text(finding.reason.clone())));

@@ -127,7 +127,7 @@ fn settings(messages: &Messages) -> String {
             true => format!("`{}`", switch_default(setting)),
             false => setting.default_text().map(|default| format!("`{default}`")).unwrap_or_default(),
         };
-        let words: Vec<&str> = setting.kind.words().iter().map(|(name, _)| *name).collect();
+        let words = setting.kind.names();
         let words = if words.is_empty() { String::new() } else { format!(": `{}`", words.join("`, `")) };
         let (help, resumed) = (messages.help(setting.help), messages.get(on_resume(setting)));
         let (key, flag, help) = (setting.key(), cell(&flag), cell(&help));

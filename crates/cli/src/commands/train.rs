@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tandem_data::{CorpusSettings, Metadata};
+use tandem_data::{CorpusSettings, Part};
 use tandem_device::memory::Lane;
 use tandem_device::{Inventory, Lanes};
 use tandem_flow::{Context, ErrorKind, Trace};
@@ -168,23 +168,19 @@ pub(crate) fn open_data(
     interrupt: &Interrupt,
     messages: &Messages,
 ) -> Result<Data, Failure> {
-    let open = |dir: &Path, metadata| {
-        let opened = corpus::open_rows(dir, metadata, settings.clone(), &interrupt.flag, messages)?;
-        corpus::check(&opened, messages)?;
+    let open = |dir: &Path, part| {
+        let opened = corpus::open_part(dir, part, settings.clone(), &interrupt.flag, messages)?;
+        opened.iter().try_for_each(|opened| corpus::check(opened, messages))?;
         Ok::<_, Failure>(opened)
     };
-    let training = match validation {
-        None => Metadata::open_training(dir),
-        Some(_) => Metadata::open(dir),
-    };
-    let train = open(dir, training)?;
-    let validation = match (validation, Metadata::open_validation(dir)) {
-        (Some(other), _) => {
-            let rows = Metadata::open_validation(other).unwrap_or_else(|| Metadata::open(other));
-            Some(open(other, rows)?)
-        }
-        (None, Some(rows)) => Some(open(dir, rows)?),
-        (None, None) => None,
+    let training = if validation.is_some() { Part::All } else { Part::Training };
+    let train = open(dir, training)?.expect("a directory lists clips, or is an error");
+    let validation = match validation {
+        None => open(dir, Part::Validation)?,
+        Some(other) => match open(other, Part::Validation)? {
+            None => open(other, Part::All)?,
+            listed => listed,
+        },
     };
     let data = Data::new(train, validation).map_err(|error| data_failure(&error, messages))?;
     if !data.too_fast.is_empty() {

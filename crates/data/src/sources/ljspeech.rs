@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tandem_audio::{AudioError, open_audio};
 
 use super::metadata::{Metadata, MetadataError, Speakers, parse_row};
-use super::{AudioBytes, Record, Source};
+use super::{AudioBytes, Part, Record, Source};
 use crate::fault::ClipFault;
 use crate::index::{file_identity, hash_parts};
 
@@ -35,6 +35,28 @@ impl LjSpeech {
     /// [`MetadataError`] if it is no corpus.
     pub fn open(dir: &Path, audio_dir: &str) -> Result<LjSpeech, MetadataError> {
         LjSpeech::with_metadata(dir, audio_dir, Metadata::open(dir)?)
+    }
+
+    /// Some of its clips, if it lists them; the directory of the audio files must exist if `needs_audio`.
+    pub(super) fn open_part(
+        dir: &Path,
+        part: Part,
+        audio_dir: &str,
+        needs_audio: bool,
+    ) -> Result<Option<LjSpeech>, MetadataError> {
+        let metadata = match part {
+            Part::All => Metadata::open(dir)?,
+            Part::Training => Metadata::open_training(dir)?,
+            Part::Validation => match Metadata::open_validation(dir) {
+                Some(metadata) => metadata?,
+                None => return Ok(None),
+            },
+        };
+        let audio = dir.join(audio_dir);
+        if needs_audio && !audio.is_dir() {
+            return Err(MetadataError::NoAudioDir(audio));
+        }
+        LjSpeech::with_metadata(dir, audio_dir, metadata).map(Some)
     }
 
     /// The same for a metadata file of one's own choice.

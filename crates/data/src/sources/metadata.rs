@@ -208,7 +208,7 @@ impl Metadata {
         Some(Metadata::open_file(&path))
     }
 
-    /// This file, for [`Corpus::with_metadata`](crate::Corpus::with_metadata).
+    /// This file, for [`LjSpeech::with_metadata`](crate::LjSpeech::with_metadata).
     ///
     /// # Errors
     ///

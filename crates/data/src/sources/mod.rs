@@ -1,4 +1,5 @@
-//! Where clips come from. A corpus format is one file here: an implementation of [`Source`].
+//! Where clips come from. A corpus format is one file here, an implementation of [`Source`], and a line of [`open`], which is
+//! the only place that knows the formats.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
@@ -11,14 +12,38 @@ mod metadata;
 use std::fmt;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tandem_text::Language;
 
+use crate::corpus::CorpusSettings;
 use crate::fault::ClipFault;
 
 pub use ljspeech::LjSpeech;
 pub(crate) use metadata::read_at;
 pub use metadata::{Metadata, MetadataError, Row, parse_row};
+
+/// Which clips of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All that it lists first, whatever they are for.
+    All,
+    /// Those to train on: without those for validation, if it lists them apart.
+    Training,
+    /// Those for validation, if it lists any.
+    Validation,
+}
+
+/// The clips of a directory, in whichever format it is. None: it lists no such part, which only [`Part::Validation`] may be.
+pub(crate) fn open(
+    dir: &Path,
+    part: Part,
+    settings: &CorpusSettings,
+) -> Result<Option<Arc<dyn Source>>, MetadataError> {
+    // Another format is recognized by its files here.
+    let source = LjSpeech::open_part(dir, part, &settings.audio_dir, !settings.allow_empty)?;
+    Ok(source.map(|source| Arc::new(source) as Arc<dyn Source>))
+}
 
 /// Bytes of an audio file, wherever they are.
 pub trait AudioBytes: Read + Seek + Send {}

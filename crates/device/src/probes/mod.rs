@@ -172,8 +172,8 @@ mod tests {
         assert!(i915.temperature.reason().expect("integrated").starts_with("no sensor in `"));
         let bare = read(Some(INTEL), &[("drivers/xe", ""), ("tile0/gt0/freq0/cur_freq", "300\n")]);
         assert!(bare.memory_total.reason().expect("not published").contains("tile0/physical_vram_size_bytes"));
-        let foreign = read(Some(INTEL), &[("drivers/vfio-pci", "")]);
-        assert!(foreign.memory_total.reason().expect("not ours").contains("`vfio-pci`"));
+        let other = read(Some(INTEL), &[("drivers/vfio-pci", "")]);
+        assert!(other.memory_total.reason().expect("not ours").contains("`vfio-pci`"));
     }
 
     #[test]

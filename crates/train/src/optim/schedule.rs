@@ -27,6 +27,16 @@ pub enum Schedule {
     },
 }
 
+impl Schedule {
+    /// The words that stand for one, and what they mean.
+    pub const WORDS: &'static [(&'static str, &'static str)] = &[
+        ("constant", "Stays"),
+        ("noam", "Falls as one over the square root of the step"),
+        ("cosine", "Falls like a cosine and restarts"),
+        ("exponential", "Halves again and again"),
+    ];
+}
+
 /// Steps of the first fall of `cosine`, and how much longer each fall is than the one before.
 const COSINE: (u64, u64) = (4000, 2);
 /// Steps until the learning rate of `exponential` is half.

@@ -9,6 +9,7 @@ use super::resolve;
 use super::setting::{Field, OnResume, Scope, Setting, row};
 use super::train_config::TrainConfig;
 use super::value::{Kind, Off, Plain, Value, Word};
+use crate::optim::Schedule;
 
 /// A place in [`TrainConfig`]; with `/ UNIT` it is kept in bytes and given in that unit.
 macro_rules! at {
@@ -56,12 +57,6 @@ const LEVELS: &[Word] = &[
     ("basic", "A learning rate that falls slowly"),
     ("enhanced", "Falls like a cosine, with restarts that grow longer"),
     ("plateau_breaker", "Short restarts of a high rate"),
-];
-const SCHEDULES: &[Word] = &[
-    ("constant", "Stays"),
-    ("noam", "Falls as one over the square root of the step"),
-    ("cosine", "Falls like a cosine and restarts"),
-    ("exponential", "Halves again and again"),
 ];
 const NAN: &[Word] =
     &[("stop", "Name the batch and end the run; nothing is lost"), ("skip", "Name the batch and skip it")];
@@ -123,7 +118,7 @@ pub static SETTINGS: &[Setting] = &[
     row("seed", RUN, ANY, "N", "Seed of initial values, order of clips and noise")
         .at(at!(run.seed)).is("1").on_resume(Kept),
 
-    row("model-size", MODEL, Kind::Size, "SIZE", "Size of the model: smoke, tiny, small, normal (= base) or big")
+    row("model-size", MODEL, Kind::Size, "SIZE", "Size of the model; normal is also called base")
         .at(at!(model.size)).is("tiny").on_resume(Kept).scope(Advise),
     row("enable-gradient-checkpointing", MODEL,
         Switch(Off::Flag("disable-gradient-checkpointing", "Remember activations (the default)")), "",
@@ -174,7 +169,7 @@ pub static SETTINGS: &[Setting] = &[
         .at(at!(optimizer.lr.peak)).preset(|lr, _| Value::Real(lr.peak)),
     row("warmup", LEARNING, ANY, "N", "Steps over which the learning rate rises")
         .at(at!(optimizer.lr.warmup)).preset(|lr, _| Value::Number(lr.warmup)),
-    row("schedule", LEARNING, Kind::Schedule(SCHEDULES), "KIND",
+    row("schedule", LEARNING, Kind::Schedule(Schedule::WORDS), "KIND",
         "How the learning rate then changes; with numbers of their own as cosine:PERIOD:GROWTH and exponential:HALF_LIFE")
         .at(at!(optimizer.lr.schedule)).preset(|lr, _| Value::Word(lr.schedule.to_string())),
     row("max-grad-norm", LEARNING, Positive, "NORM", "Norm that gradients are clipped to").or(&["clip"])

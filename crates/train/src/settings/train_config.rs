@@ -118,7 +118,7 @@ impl Default for DataSettings {
             static_shapes: false,
             language: frontend.language,
             units: frontend.units,
-            audio_dir: audio_dir,
+            audio_dir,
             max_frames,
             max_tokens,
             mel,

@@ -105,6 +105,14 @@ impl Kind {
         }
     }
 
+    /// The names of the values that it may be, if they are few.
+    pub fn names(&self) -> Vec<&'static str> {
+        match self {
+            Kind::Size => Size::ALL.map(Size::name).to_vec(),
+            _ => self.words().iter().map(|(name, _)| *name).collect(),
+        }
+    }
+
     /// Reads a value as it is typed; the error says what would be valid.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let word = |valid: bool, why: &str| if valid { Ok(Value::Word(text.to_owned())) } else { Err(why.to_owned()) };
@@ -135,7 +143,7 @@ impl Kind {
             Kind::Schedule(_) => text.parse::<Schedule>().map(|schedule| Value::Word(schedule.to_string())),
             Kind::Size => match text.parse::<Size>() {
                 Ok(size) => Ok(Value::Word(size.to_string())),
-                Err(_) => Err("smoke, tiny, small, normal (or base) or big".to_owned()),
+                Err(_) => Err(Size::ALL.map(Size::name).join(", ")),
             },
             Kind::Language => match text.parse::<Language>() {
                 Ok(language) => Ok(Value::Word(language.to_string())),
@@ -418,7 +426,7 @@ mod tests {
             (Kind::Schedule(&[]), "cosine:4000:2", Ok("cosine")),
             (Kind::Schedule(&[]), "cosine:500:1", Ok("cosine:500:1")),
             (Kind::Size, "base", Ok("normal")),
-            (Kind::Size, "huge", Err("smoke, tiny, small, normal (or base) or big")),
+            (Kind::Size, "huge", Err("smoke, tiny, small, normal, big")),
             (Kind::Address, "9100", Ok("127.0.0.1:9100")),
         ] {
             let read = kind.parse(text).map(|value| value.to_string());
