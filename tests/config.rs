@@ -80,6 +80,7 @@ fn another(path: &str, about: &Value, work: &Workplace) -> String {
         "model_size" => "smoke".to_owned(),
         "lr" => "1e-4".to_owned(),
         "ema_decay" => "0.5".to_owned(),
+        "freeze" => "aligner, duration".to_owned(),
         "data_gpu_memory" | "model_gpu_memory" => "1GB".to_owned(),
         "stall_timeout" | "model_start_delay" => "3s".to_owned(),
         "sample_rate" => "16000".to_owned(),

@@ -16,4 +16,5 @@ mod scripts;
 mod simulate;
 mod support;
 mod train;
+mod warm_start;
 mod words;

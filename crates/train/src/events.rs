@@ -11,7 +11,7 @@ use tandem_observe::{Notice, Progress, Snapshot};
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
 use crate::settings::NanPolicy;
-use crate::warm_start::Transfer;
+use crate::warm_start::WarmStart;
 
 /// What happens during a run, for whoever shows it.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub enum Event<'a> {
         /// Steps that the other run was trained for.
         step: u64,
         /// What became of each tensor.
-        transfer: &'a Transfer,
+        tensors: &'a WarmStart,
     },
     /// The model waits for the data lane to get ahead.
     Warming {

@@ -15,7 +15,7 @@
 //! | `optim/` | [`Optimizer`], [`AdamW`], [`LearningRate`], [`LossScale`], [`Ema`] |
 //! | `reduce/` | sums and agreements over the processes of a run; one process |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
-//! | `warm_start.rs` | [`transfer`]: the weights of another run where names, shapes and symbols match |
+//! | `warm_start.rs` | [`match_weights`]: the weights of another run where names, shapes and symbols match |
 //! | `window.rs` | what happened since the last report of progress |
 //! | `monitor.rs` | snapshots of the last hundred steps, and what is worth reporting |
 //! | `events.rs` | [`Event`], [`Report`]: what a run reports about itself |
@@ -74,4 +74,4 @@ pub use settings::{
 };
 pub use step::{Injection, Learner, StepRecord, StepValues};
 pub use trainer::{Start, Trainer, parameter_parts};
-pub use warm_start::{Donor, Transfer, transfer};
+pub use warm_start::{Donor, WarmStart, match_weights};

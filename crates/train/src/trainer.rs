@@ -32,7 +32,7 @@ use crate::preflight::preflight;
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, StepRecord, learning_device};
-use crate::warm_start::{Donor, transfer};
+use crate::warm_start::{Donor, match_weights};
 use crate::window::{Window, lane_busy, share};
 use tandem_data::files::write_atomically;
 
@@ -197,9 +197,9 @@ impl Trainer {
         };
         if let Some((donor, path)) = self.donor.take() {
             let vocabulary = &self.data.corpus.frontend().vocabulary;
-            let (weights, transfer) = transfer(weights::export(learner.model()), vocabulary, &donor);
+            let (weights, tensors) = match_weights(weights::export(learner.model()), vocabulary, &donor);
             learner.warm_start(&weights).expect("names and shapes are the model's own");
-            on_event(Event::WarmStart { path: &path, step: donor.step, transfer: &transfer });
+            on_event(Event::WarmStart { path: &path, step: donor.step, tensors: &tensors });
         }
         let frozen = self.settings.model.frozen();
         if !frozen.is_empty() {

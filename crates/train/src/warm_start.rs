@@ -57,7 +57,7 @@ impl Donor {
 
 /// What became of each tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Transfer {
+pub struct WarmStart {
     /// Taken from the other run.
     pub loaded: Vec<String>,
     /// Embeddings of which some rows were taken: name, rows taken, rows there are.
@@ -69,8 +69,8 @@ pub struct Transfer {
 }
 
 /// The weights that a model starts with: `fresh` ones with what the donor has for them.
-pub fn transfer(fresh: Tensors, vocabulary: &Vocabulary, donor: &Donor) -> (Tensors, Transfer) {
-    let mut report = Transfer::default();
+pub fn match_weights(fresh: Tensors, vocabulary: &Vocabulary, donor: &Donor) -> (Tensors, WarmStart) {
+    let mut report = WarmStart::default();
     let weights = (fresh.into_iter())
         .map(|(name, tensor)| {
             let tensor = match donor.weights.get(&name) {
@@ -166,7 +166,7 @@ mod tests {
             ("same.weight", tensor(&[2, 2], 10.0)),
             ("grown.weight", tensor(&[2, 4], 20.0)),
         ]);
-        let (weights, report) = transfer(fresh.clone(), &mine, &donor);
+        let (weights, report) = match_weights(fresh.clone(), &mine, &donor);
         assert_eq!(weights["same.weight"], donor.weights["same.weight"]);
         assert_eq!(weights["grown.weight"], fresh["grown.weight"]);
         let row = |tensors: &Tensors, id: u32| tensors[EMBEDDINGS[0]].values[2 * id as usize..][..2].to_vec();

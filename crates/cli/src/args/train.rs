@@ -90,7 +90,7 @@ pub(crate) struct SynthArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) steps: u64,
     /// How lively: 0 is flat, 1 as varied as the corpus
-    #[arg(long, value_name = "T", default_value_t = 0.2, value_parser = parse_temperature)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = parse_temperature)]
     pub(crate) temperature: f64,
     /// Seed of the noise: another one gives another take
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -131,7 +131,7 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) steps: u64,
     /// How lively, for --export: 0 is flat, 1 as varied as the corpus
-    #[arg(long, value_name = "T", default_value_t = 0.2, value_parser = parse_temperature)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = parse_temperature)]
     pub(crate) temperature: f64,
     /// Print one JSON object instead of the report
     #[arg(long)]

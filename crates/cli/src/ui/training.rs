@@ -256,20 +256,20 @@ impl Screen<'_> {
                     &messages.with("train-model", &[("parameters", &millions(all)), ("parts", &parts.join(", "))]),
                 )
             }
-            Event::WarmStart { path, step, transfer } => {
-                let rows: usize = transfer.matched.iter().map(|(_, rows, _)| rows).sum();
-                let all: usize = transfer.matched.iter().map(|(_, _, all)| all).sum();
+            Event::WarmStart { path, step, tensors } => {
+                let rows: usize = tensors.matched.iter().map(|(_, rows, _)| rows).sum();
+                let all: usize = tensors.matched.iter().map(|(_, _, all)| all).sum();
                 let values: &[(&str, &dyn std::fmt::Display)] = &[
                     ("path", &path.display()),
                     ("step", step),
-                    ("loaded", &transfer.loaded.len()),
+                    ("loaded", &tensors.loaded.len()),
                     ("rows", &rows),
                     ("all", &all),
-                    ("new", &transfer.new.len()),
-                    ("skipped", &transfer.skipped.len()),
+                    ("new", &tensors.new.len()),
+                    ("skipped", &tensors.skipped.len()),
                 ];
                 self.line(&messages.with("train-warm-start", values))?;
-                for (id, names) in [("train-warm-new", &transfer.new), ("train-warm-skipped", &transfer.skipped)] {
+                for (id, names) in [("train-warm-new", &tensors.new), ("train-warm-skipped", &tensors.skipped)] {
                     if !names.is_empty() {
                         self.line(&messages.with(id, &[("names", &names.join(", "))]))?;
                     }
@@ -477,8 +477,8 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
                 parts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
             json!({"event": "model", "parameters": parameters, "parts": parts, "device": device})
         }
-        Event::WarmStart { path, step, transfer } => {
-            json!({"event": "warm_start", "path": path, "step": step, "transfer": transfer})
+        Event::WarmStart { path, step, tensors } => {
+            json!({"event": "warm_start", "path": path, "step": step, "tensors": tensors})
         }
         Event::Preflight(preflight) => json!({"event": "preflight", "preflight": preflight}),
         Event::Progress(progress) => json!({"event": "progress", "progress": progress}),
