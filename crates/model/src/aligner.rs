@@ -1,7 +1,8 @@
 //! Alignment of mel frames to tokens: the mean mel that each token predicts, and monotonic alignment search (MAS) on the
 //! host.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::time::Instant;
 
 use burn::module::Module;
@@ -70,7 +71,7 @@ pub fn align(
     let durations = (scores.par_chunks(frames * tokens).zip(frame_lengths).zip(token_lengths))
         .map(|((scores, &true_frames), &true_tokens)| align_row(scores, tokens, true_frames, true_tokens, prior))
         .collect();
-    SEARCH_NS.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    SEARCH_NS.fetch_add(started.elapsed().as_nanos() as u64, Memory::Relaxed);
     durations
 }
 
@@ -78,7 +79,7 @@ static SEARCH_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Seconds that this process has spent in [`align`] so far.
 pub fn alignment_seconds() -> f64 {
-    SEARCH_NS.load(Ordering::Relaxed) as f64 / 1e9
+    SEARCH_NS.load(Memory::Relaxed) as f64 / 1e9
 }
 
 /// Frames that a token gets at least, where there are enough of them. A phoneme of one frame (12 ms) is not heard, and the
@@ -118,8 +119,8 @@ fn align_row(scores: &[f32], stride: usize, frames: usize, tokens: usize, prior:
                 _ => f32::NEG_INFINITY,
             };
             let begin = before + (1..shortest).map(|back| score(frame - back, token)).sum::<f32>();
-            // Not `begin > stay`: scores that are not numbers must not lead beyond the first frame.
-            began[frame * tokens + token] = !(begin <= stay);
+            // Scores that are not numbers must not lead beyond the first frame: what cannot be compared begins.
+            began[frame * tokens + token] = begin.partial_cmp(&stay).is_none_or(Ordering::is_gt);
             best[at + token + 1] = begin.max(stay) + score(frame, token);
         }
     }
@@ -158,7 +159,7 @@ pub(crate) fn token_of_frame(durations: &[Vec<u32>], tokens: usize, frames: usiz
 }
 
 /// Where in its token each position of `group` frames lies: the fraction of the token that has passed, how near its
-/// middle that is, and how long the token is. A mean mel is constant within a token; this tells the decoder onset from
+/// middle that is, and how long the token is. Text features are constant within a token; this distinguishes onset from
 /// release. `rows * positions * PLACE_FEATURES`.
 pub(crate) fn place_in_token(durations: &[Vec<u32>], positions: usize, group: usize) -> Vec<f32> {
     let mut places = Vec::with_capacity(durations.len() * positions * PLACE_FEATURES);

@@ -127,7 +127,7 @@ impl Conv1d {
     }
 }
 
-/// The neighbours of each position side by side: `[batch, time, kernel_size * channels]`, zeros beyond the ends.
+/// The neighbors of each position side by side: `[batch, time, kernel_size * channels]`, zeros beyond the ends.
 fn unfold(x: Tensor<3>, kernel_size: usize, dilation: usize) -> Tensor<3> {
     let [batch, time, channels] = x.dims();
     let reach = dilation * (kernel_size / 2);

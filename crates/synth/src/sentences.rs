@@ -15,7 +15,7 @@ pub fn sentences(text: &str) -> Vec<String> {
         while let Some(c) = characters.next() {
             sentence.push(c);
             let closes = matches!(c, '.' | '!' | '?' | '؟' | '…' | '。' | '！' | '？' | '۔');
-            // `3.14` and `e.g.` go on without a space or with a small letter.
+            // `3.14` and `e.g.` continue without a space or with a small letter.
             let ends = closes && characters.peek().is_none_or(|next| next.is_whitespace());
             if ends && !is_abbreviation(&sentence) {
                 push(&mut pieces, &sentence);

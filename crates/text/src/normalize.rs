@@ -7,7 +7,7 @@ use unicode_normalization::UnicodeNormalization;
 use crate::language::{Language, Rules};
 use crate::{english, persian};
 
-/// Changes whenever the same text may give another result: what was derived from texts is then made anew.
+/// Changes whenever the same text may give another result: what was derived from texts is then made again.
 pub const NORMALIZER_VERSION: u32 = 3;
 
 /// The most passes over a text after the first.

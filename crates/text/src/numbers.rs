@@ -90,7 +90,7 @@ pub fn english_year(year: u64) -> String {
     }
 }
 
-/// Digit by digit: `one two zero`. What is not a digit from 0 to 9 is left out.
+/// Digit by digit: `one two zero`. What is not a digit from 0 to 9 is skipped.
 pub fn english_digits(digits: &str) -> String {
     spelled(digits, |digit| EN_ONES[digit])
 }
@@ -171,7 +171,7 @@ pub fn persian_ordinal(number: u64) -> String {
     }
 }
 
-/// Digit by digit: `یک دو صفر`. What is not a digit from 0 to 9 is left out.
+/// Digit by digit: `یک دو صفر`. What is not a digit from 0 to 9 is skipped.
 pub fn persian_digits(digits: &str) -> String {
     spelled(digits, |digit| FA_ONES[digit])
 }

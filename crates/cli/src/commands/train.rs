@@ -370,7 +370,11 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
         TrainError::Checkpoint(CheckpointError::Mismatch(..)) => {
             Failure::of(USAGE, error).hint(messages.get("train-hint-foreign"))
         }
-        TrainError::Data(_) | TrainError::Locked(_) | TrainError::OtherFeatures(..) => Failure::of(USAGE, error),
+        // Written while it runs; anything else of a checkpoint is found before it starts.
+        TrainError::Checkpoint(CheckpointError::Io(..)) => Failure::of(FAILED, error),
+        TrainError::Checkpoint(_) | TrainError::Data(_) | TrainError::Locked(_) | TrainError::OtherFeatures(..) => {
+            Failure::of(USAGE, error)
+        }
         TrainError::Stage(stage) if matches!(stage.kind, ErrorKind::Stalled(_)) => {
             Failure::of(FAILED, error).hint(messages.get("lanes-hint-stall"))
         }

@@ -334,7 +334,7 @@ pub(super) fn norm_backward(
                     }
                     add(sum_bias, &inner);
                     for c in 0..channels {
-                        // out holds the normalised value for a moment.
+                        // out holds the normalized value for a moment.
                         out[c] = (x[c] - mean) * inverse;
                         sum_weight[c] = inner[c].mul_add(out[c], sum_weight[c]);
                         inner[c] *= weight[c];
