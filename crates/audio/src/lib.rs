@@ -37,6 +37,6 @@ pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use mel_stats::MelStats;
 pub use resample::Resampler;
-pub use vocoder::{GriffinLim, Vocoder};
+pub use vocoder::{GriffinLim, Vocoder, open_vocoder};
 pub use wav::parse_wav;
 pub use write::write_wav;

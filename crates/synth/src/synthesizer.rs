@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use tandem_audio::{
-    AudioError, Decoder, GriffinLim, LogMel, MelSettings, MelStats, Resampler, SettingsError, Vocoder, open_audio,
-    write_wav,
+    AudioError, Decoder, LogMel, MelSettings, MelStats, Resampler, SettingsError, open_audio, open_vocoder, write_wav,
 };
 use tandem_data::files::write_atomically;
 use tandem_model::weights::{self, Tensors, WeightsError};
@@ -306,7 +305,7 @@ impl Synthesizer {
 
     /// The waveform of a log-mel, `[bands][frames]`.
     pub fn vocode(&self, mel: Vec<f32>, frames: usize, durations: Vec<u32>) -> Result<Speech, SynthesisError> {
-        let vocoder = GriffinLim::new(&self.bundle.mel).map_err(SynthesisError::Settings)?;
+        let vocoder = open_vocoder(&self.bundle.mel).map_err(SynthesisError::Settings)?;
         let mut samples = vocoder.synthesize(&mel, frames);
         let peak = samples.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
         if peak > 0.99 {

@@ -8,9 +8,18 @@ mod griffin_lim;
 
 use std::fmt;
 
-use crate::mel::MelSettings;
+use crate::mel::{MelSettings, SettingsError};
 
 pub use griffin_lim::GriffinLim;
+
+/// The vocoder for frames of these settings. The one place that chooses: what synthesizes knows only [`Vocoder`].
+///
+/// # Errors
+///
+/// [`SettingsError`] if they contradict themselves.
+pub fn open_vocoder(settings: &MelSettings) -> Result<Box<dyn Vocoder>, SettingsError> {
+    Ok(Box::new(GriffinLim::new(settings)?))
+}
 
 /// Makes a waveform of log-mel frames.
 pub trait Vocoder: fmt::Debug + Send + Sync {

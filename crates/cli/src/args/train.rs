@@ -37,7 +37,7 @@ pub(crate) struct DemoArgs {
     after_help = "A run is resumed by itself when --checkpoint-dir has one. Settings that are not given are then those of the run,
 but for --num-workers, --max-steps and the devices; what decides what is learned must be the same when it is given.
 Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with exit code 0; the same command resumes exactly there.
-A second Ctrl-C, two seconds later or more, ends at once; what came after the last checkpoint is lost.
+A second Ctrl-C after two seconds ends at once; what came after the last checkpoint is lost.
 
 Exit code: 0 done or stopped with a checkpoint, 1 failed (what was learned is saved), 2 wrong arguments, data or checkpoint,
 130 a second Ctrl-C, or one while the corpus was read.
