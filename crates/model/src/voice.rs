@@ -160,7 +160,7 @@ impl Voice {
             durations.iter().map(|row| (row.iter().sum::<u32>() as usize).div_ceil(self.group)).collect();
         let by_frame = indices(token_of_frame(durations, tokens, frames), &device);
         let position_mask = mask(&lengths, frames / self.group, &device);
-        self.expand_with(encoded, durations, by_frame, lengths, position_mask, None)
+        self.expand_with(encoded, durations, by_frame, lengths, position_mask)
     }
 
     fn expand_with(
@@ -170,7 +170,6 @@ impl Voice {
         by_frame: Tensor<1, burn::tensor::Int>,
         lengths: Vec<usize>,
         position_mask: Tensor<3>,
-        dropout: Option<&Dropout>,
     ) -> Conditioning {
         let [rows, tokens, width] = encoded.features.dims();
         let positions = by_frame.dims()[0] / rows / self.group;
@@ -178,10 +177,6 @@ impl Voice {
         let by_position = by_position.reshape([rows * positions]);
         let text = self.projection.forward(encoded.features.clone().reshape([rows * tokens, width]));
         let decoder_width = text.dims()[1];
-        let text = match dropout {
-            Some(dropout) => text * dropout.decoder.clone().reshape([rows * tokens, decoder_width]),
-            None => text,
-        };
         let text = text.select(0, by_position).reshape([rows, positions, decoder_width]);
         let place = place_in_token(durations, positions, self.group);
         let place = to_device(place, [rows, positions, PLACE_FEATURES], &encoded.features.device());
@@ -235,7 +230,7 @@ impl Voice {
         let prior_loss = masked_square(prior_error, mel.mask.clone()).div_scalar(values);
 
         let positions = mel.lengths.iter().map(|length| length.div_ceil(self.group)).collect();
-        let mut on = self.expand_with(&encoded, &durations, by_frame, positions, mel.position_mask.clone(), dropout);
+        let mut on = self.expand_with(&encoded, &durations, by_frame, positions, mel.position_mask.clone());
         let mean_loss = masked_square(mel.values.clone() - on.mean.clone(), mel.mask.clone()).div_scalar(values);
 
         // The straight path from noise to mel; the decoder sees a point of it and predicts its end. It takes the mean as
