@@ -174,13 +174,31 @@ class Decoder(Part):
         return mean + self.output(self.norm(x)).reshape(x_t.shape)
 
 
-class MeanDecoder(Part):
-    def forward(self, text, place, speaker, mask, n_mels):
+class Regressor(Part):
+    def forward(self, text, place, speaker, mask):
         condition = gelu(self.speaker(speaker))
         x = self.place(place) + text
         for block in self.blocks:
             x = block(x, condition, mask)
-        return self.output(self.norm(x)).reshape(len(text), -1, n_mels)
+        return self.output(self.norm(x))
+
+
+class Pitch(Part):
+    """Bins 1 to 96 from 65 to 500 Hz, 0 without a pitch; between two bins it is interpolated."""
+
+    def embed(self, hz):
+        place = ((hz.clamp(65, 500) / 65).log2() / math.log2(500 / 65) * 95)
+        lower = place.floor().clamp_max(94)
+        fraction, voiced = (place - lower)[..., None], (hz > 0)[..., None]
+        low, high = self.embedding(lower.long() + 1), self.embedding(lower.long() + 2)
+        return torch.where(voiced, low + (high - low) * fraction, self.embedding.weight[0])
+
+
+def pitch_by_position(hz, group):
+    """The mean of a position's frames with a pitch, if they are at least half of them."""
+    hz = hz.unflatten(1, (-1, group))
+    voiced = (hz > 0).sum(2)
+    return torch.where((voiced > 0) & (2 * voiced >= group), hz.sum(2) / voiced.clamp_min(1), 0.0)
 
 
 def spread(x, durations, lengths, positions, every=1):
@@ -229,8 +247,17 @@ class Voice(Part):
 
         text = spread(self.projection(features), durations, tokens, positions, self.group)
         place = place_in_token(durations, tokens, positions, self.group)
-        mu = self.mean(text, place, speaker, position_mask, mel.shape[2])
-        mean = ((mel - mu) * frame_mask).square().sum() / values
+        hz = pitch_by_position(batch["pitch"], self.group)
+        of_pitch = spread(self.pitch.projection(F.dropout(features.detach(), DROPOUT, self.training)), durations, tokens, positions, self.group)
+        predicted = self.pitch.predictor(of_pitch, place, speaker, position_mask)
+        voiced = (hz > 0).float()
+        targets = torch.stack([4 * (hz.clamp(65, 500) / 200).log2() * voiced, voiced], 2)
+        weights = torch.cat([voiced[..., None] * position_mask, position_mask], 2)
+        pitch = ((predicted - targets) * weights).square().sum() * self.group / frames.sum().clamp_min(1)
+
+        text = text + self.pitch.embed(hz)
+        mu = self.mean(text, place, speaker, position_mask).reshape(mel.shape)
+        mean = ((mel - mu) * frame_mask).abs().sum() / values
 
         t = timesteps[..., None]
         x_t = noise * (1 - (1 - SIGMA_MIN) * t) + mel * t
@@ -239,7 +266,7 @@ class Voice(Part):
 
         predicted = self.duration(features.detach(), speaker.detach(), token_mask)
         duration = duration_loss(predicted, durations, tokens, token_mask.squeeze(2))
-        return {"prior": prior, "mean": mean, "duration": duration, "flow": flow}
+        return {"prior": prior, "mean": mean, "duration": duration, "pitch": pitch, "flow": flow}
 
 
 def build(config):
@@ -272,10 +299,10 @@ def build(config):
             prenet=repeat(text.convolutions, lambda _: Part(norm=norm(width), conv=Conv1d(width, width, 5))),
             blocks=repeat(text.blocks, lambda _: block(Block, width, text.heads, "attention_norm")))
 
-    def decoder_blocks(count, width):
+    def decoder_blocks(count, width, hidden=decoder.hidden):
         return repeat(count, lambda n: DecoderBlock(
             conv=Conv1d(width, width, 7, dilation=2 ** (n % 3), groups=width), norm=norm(width),
-            modulation=linear(width, 2 * width), mlp=mlp(width, decoder.hidden)))
+            modulation=linear(width, 2 * width), mlp=mlp(width, hidden)))
 
     def flow_decoder(width):
         return Decoder(
@@ -284,16 +311,22 @@ def build(config):
                 timestep=linear(TIMESTEP_FEATURES, width), speaker=linear(speaker.width, width), output=linear(width, width)),
             blocks=decoder_blocks(decoder.blocks, width))
 
-    def mean_decoder(width):
-        return MeanDecoder(place=linear(4, width), speaker=linear(speaker.width, width), norm=norm(width),
-                           output=linear(width, frame), blocks=decoder_blocks(decoder.mean_blocks, width))
+    def regressor(width, values, blocks):
+        return Regressor(place=linear(4, width), speaker=linear(speaker.width, width), norm=norm(width),
+                         output=linear(width, values), blocks=blocks)
+
+    def pitch(shape):
+        return Pitch(
+            projection=linear(text.width, shape.width), embedding=nn.Embedding(97, decoder.width),
+            predictor=regressor(shape.width, 2, decoder_blocks(shape.blocks, shape.width, shape.hidden)))
 
     return Voice(
         text=text_encoder(text.width),
         aligner=MeanPredictor(
             embedding=nn.Embedding(config.vocabulary, text.width), conv=Conv1d(text.width, text.width, 3),
             speaker=linear(speaker.width, text.width), output=linear(text.width, n_mels)),
-        mean=mean_decoder(decoder.width),
+        mean=regressor(decoder.width, frame, decoder_blocks(decoder.mean_blocks, decoder.width)),
+        pitch=pitch(config.pitch),
         projection=linear(text.width, decoder.width),
         speaker=Speaker(
             resampler=resampler(speaker.width) if config.reference else None,

@@ -45,6 +45,7 @@ fn batch() -> HostInputs {
         n_mels: N_MELS,
         ids: vec![0; ROWS * TOKENS],
         mel: vec![0.0; ROWS * FRAMES * N_MELS],
+        pitch: vec![0.0; ROWS * FRAMES],
         noise: vec![0.0; ROWS * FRAMES * N_MELS],
         reference: Some(HostReference {
             frames: REFERENCE_FRAMES,
@@ -65,6 +66,10 @@ fn batch() -> HostInputs {
                 random.fill_normal(&mut sound);
             }
             values.copy_from_slice(&sound);
+            // Three of four sounds are voiced.
+            if frame / 6 % 4 != 0 {
+                inputs.pitch[row * FRAMES + frame] = 120.0 + 2.0 * (row * 7 + frame % 60) as f32;
+            }
         }
         random.fill_normal(&mut inputs.noise[row * FRAMES * N_MELS..(row * FRAMES + frames) * N_MELS]);
         let heard = REFERENCE_FRAMES - 5 * row;
@@ -109,6 +114,7 @@ fn export(dir: &Path, size: Size) {
         ("id_lengths".to_owned(), lengths(&inputs.id_lengths)),
         ("mel".to_owned(), tensor(&[ROWS, FRAMES, N_MELS], inputs.mel.clone())),
         ("mel_lengths".to_owned(), lengths(&inputs.mel_lengths)),
+        ("pitch".to_owned(), tensor(&[ROWS, FRAMES], inputs.pitch.clone())),
         ("noise".to_owned(), tensor(&[ROWS, FRAMES, N_MELS], inputs.noise.clone())),
         ("timesteps".to_owned(), tensor(&[ROWS, 1], inputs.timesteps.clone())),
         ("reference".to_owned(), tensor(&[ROWS, REFERENCE_FRAMES, N_MELS], reference.mel)),

@@ -33,6 +33,8 @@ pub struct Batch {
     pub form: Form,
     /// The audio: for each row `form.row_values(frames)`, padded with 0.
     pub audio: Buffer,
+    /// Pitch of each frame in Hz, `[rows][frames]`, when asked for; 0 where there is none.
+    pub pitch: Option<Vec<f32>>,
     /// Noise `x0` for flow matching, `[rows][frames][n_mels]`, when asked for; 0 beyond a row's true length.
     pub noise: Option<Buffer>,
     /// True numbers of frames, one for each row.

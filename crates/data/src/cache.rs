@@ -62,6 +62,17 @@ struct Counters {
     failed: AtomicU64,
 }
 
+/// What became of an entry that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It is there.
+    Stored,
+    /// There was no room.
+    Full,
+    /// It could not be written.
+    Failed,
+}
+
 /// A clip's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(u128);
@@ -131,6 +142,11 @@ impl Cache {
         Key(xxh3_128(&text))
     }
 
+    /// The key of the pitch of a clip whose features have this key.
+    pub(crate) fn pitch_key(key: Key) -> Key {
+        Key(xxh3_128(&[&key.0.to_le_bytes()[..], b"pitch"].concat()))
+    }
+
     /// Writes an entry of log-mel, normalized, as `[frames][bands]` to `out`. Returns whether it was there. `bytes` and
     /// `values` are scratch space.
     pub(crate) fn load_frames(
@@ -158,6 +174,21 @@ impl Cache {
     /// Copies an entry of `rows` rows of `frames` values to `out`, row `r` to `r * stride`. Returns whether it was
     /// there. `buffer` is scratch space.
     pub(crate) fn load(
+        &self,
+        key: Key,
+        rows: usize,
+        frames: usize,
+        out: &mut [f32],
+        stride: usize,
+        buffer: &mut Vec<u8>,
+    ) -> bool {
+        let found = self.find(key, rows, frames, out, stride, buffer);
+        count(if found { &self.counters.hits } else { &self.counters.misses });
+        found
+    }
+
+    /// [`Cache::load`], not counted: for what belongs to an entry that is.
+    pub(crate) fn find(
         &self,
         key: Key,
         rows: usize,
@@ -195,27 +226,33 @@ impl Cache {
                 },
             },
         };
-        count(if found.is_some() { &self.counters.hits } else { &self.counters.misses });
         found.is_some()
     }
 
     /// Keeps an entry, if there is room.
     pub(crate) fn store(&self, key: Key, rows: usize, frames: usize, values: &[f32], stride: usize) {
-        let bytes = (HEADER_BYTES + 4 * rows * frames) as u64;
-        if self.mode == CacheMode::Off {
-            return;
+        if self.mode != CacheMode::Off {
+            count(match self.keep(key, rows, frames, values, stride) {
+                Kept::Stored => &self.counters.stored,
+                Kept::Full => &self.counters.full,
+                Kept::Failed => &self.counters.failed,
+            });
         }
+    }
+
+    /// [`Cache::store`], not counted: for what belongs to an entry that is.
+    pub(crate) fn keep(&self, key: Key, rows: usize, frames: usize, values: &[f32], stride: usize) -> Kept {
+        let bytes = (HEADER_BYTES + 4 * rows * frames) as u64;
         if !self.make_room(key, bytes) {
-            count(&self.counters.full);
-            return;
+            return Kept::Full;
         }
         let row = |row: usize| &values[row * stride..row * stride + frames];
         match self.mode {
-            CacheMode::Off => {}
+            CacheMode::Off => Kept::Full,
             CacheMode::Ram => {
                 let values: Vec<f32> = (0..rows).flat_map(row).copied().collect();
                 self.lock().insert(key, values.into());
-                count(&self.counters.stored);
+                Kept::Stored
             }
             CacheMode::Disk => {
                 let mut body = Vec::with_capacity(4 * rows * frames);
@@ -223,12 +260,12 @@ impl Cache {
                     body.extend_from_slice(&value.to_le_bytes());
                 }
                 match self.write(key, rows, frames, &body) {
-                    Ok(()) => count(&self.counters.stored),
+                    Ok(()) => Kept::Stored,
                     // A cache that cannot be written is slower, not wrong.
                     Err(_) => {
                         let mut used = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
                         *used = used.saturating_sub(bytes);
-                        count(&self.counters.failed);
+                        Kept::Failed
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tandem_audio::{Decoder, LogMel, MelStats, Resampler, SettingsError};
+use tandem_audio::{Decoder, LogMel, MelStats, PitchTracker, Resampler, SettingsError};
 use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, Place, QueueLimits, Random, Stage};
 
 use crate::batch::{Batch, Buffer, Form, Layout, Recycler, Reference};
@@ -33,6 +33,8 @@ pub struct LoadSettings {
     pub group: usize,
     /// Draws noise for each row, by seed, epoch and clip alone.
     pub noise: bool,
+    /// Finds the pitch of each frame.
+    pub pitch: bool,
 }
 
 /// What loading did, and where its time went (summed over all workers).
@@ -44,7 +46,7 @@ pub struct LoadCounters {
     pub decode_s: f64,
     /// Seconds spent resampling.
     pub resample_s: f64,
-    /// Seconds spent on log-mel features.
+    /// Seconds spent on log-mel features and pitch.
     pub features_s: f64,
     /// Seconds spent reading from and writing to the cache.
     pub cache_s: f64,
@@ -110,6 +112,7 @@ struct Workspace {
     owner: u64,
     decoder: Decoder,
     log_mel: LogMel,
+    tracker: PitchTracker,
     resamplers: Vec<Resampler>,
     samples: Vec<f32>,
     mel: Vec<f32>,
@@ -156,10 +159,11 @@ impl Loader {
         Loader::of(self.shared.clone(), subset, settings)
     }
 
-    /// The same batches as log-mel, without references and noise.
+    /// The same batches as log-mel, without references and noise; with the pitch if this one has it, so that a clip that is read
+    /// for the one is in the cache for the other.
     pub fn log_mel(&self) -> Arc<Loader> {
-        let LoadSettings { plan, tolerance, .. } = self.settings.clone();
-        self.view(self.subset.to_vec(), LoadSettings { plan, tolerance, ..LoadSettings::default() })
+        let LoadSettings { plan, tolerance, pitch, .. } = self.settings.clone();
+        self.view(self.subset.to_vec(), LoadSettings { plan, tolerance, pitch, ..LoadSettings::default() })
     }
 
     fn of(shared: Arc<Shared>, subset: Vec<u32>, settings: LoadSettings) -> Arc<Loader> {
@@ -236,7 +240,8 @@ impl Loader {
     pub fn batch_bytes(&self, batch: &PlannedBatch) -> usize {
         let values = |frames: usize| self.form.row_values(frames);
         let audio = values(self.frames(batch)) + values(self.settings.reference_frames.unwrap_or(0));
-        4 * batch.rows * (audio + self.noise_values(batch) + batch.tokens)
+        let pitch = if self.settings.pitch { self.frames(batch) } else { 0 };
+        4 * batch.rows * (audio + self.noise_values(batch) + pitch + batch.tokens)
     }
 
     /// Frames of each row of a batch, padding included.
@@ -310,6 +315,7 @@ impl Loader {
             id_lengths: vec![0; rows],
             form: self.form,
             audio: self.shared.recycler.take(rows * row_values),
+            pitch: self.settings.pitch.then(|| vec![0.0; rows * frames]),
             noise: None,
             mel_lengths: vec![0; rows],
             seconds: 0.0,
@@ -319,7 +325,8 @@ impl Loader {
         for &clip in planned.clips.iter().filter(|&&clip| !self.shared.ledger.contains(clip)) {
             let row = batch.clips.len();
             let out = &mut batch.audio[row * row_values..(row + 1) * row_values];
-            match self.load_clip(clip, out, self.form.columns(frames), workspace) {
+            let pitch = batch.pitch.as_mut().map(|pitch| &mut pitch[row * frames..(row + 1) * frames]);
+            match self.load_clip(clip, out, self.form.columns(frames), pitch, workspace) {
                 Ok(ids) => {
                     for (to, id) in batch.ids[row * tokens..(row + 1) * tokens].iter_mut().zip(&ids) {
                         *to = *id as i32;
@@ -382,7 +389,7 @@ impl Loader {
                 let other = if others[at] == clip { others[others.len() - 1] } else { others[at] };
                 let length = self.shared.sizes[other as usize].frames as usize;
                 let mut audio = self.shared.recycler.take(form.row_values(length));
-                let read = self.load_clip(other, &mut audio, form.columns(length), workspace);
+                let read = self.load_clip(other, &mut audio, form.columns(length), None, workspace);
                 loaded = read.ok().map(|_| (audio, length));
             }
             let (audio, stride, length) = match &loaded {
@@ -401,12 +408,13 @@ impl Loader {
         reference
     }
 
-    /// The audio of a clip into its place in the batch, in the batch's form; returns the ids of its text.
+    /// The audio of a clip (and its pitch) into its place in the batch, in the batch's form; returns the ids of its text.
     fn load_clip(
         &self,
         clip: u32,
         out: &mut [f32],
         stride: usize,
+        mut pitch: Option<&mut [f32]>,
         workspace: &mut Workspace,
     ) -> Result<Vec<u32>, ClipFault> {
         let corpus = &self.shared.corpus;
@@ -428,7 +436,10 @@ impl Loader {
                 }
                 _ => self.cache.load(key, bands, columns, out, stride, bytes),
             });
-            if found {
+            let pitch_found = pitch
+                .as_deref_mut()
+                .is_none_or(|pitch| self.cache.find(Cache::pitch_key(key), 1, frames, pitch, frames, bytes));
+            if found && pitch_found {
                 return Ok(ids);
             }
         }
@@ -444,9 +455,16 @@ impl Loader {
                 workspace.resample(shape.rate, settings.sample_rate, padding)
             })?;
         }
-        let Workspace { samples, mel, log_mel, .. } = workspace;
+        let Workspace { samples, mel, log_mel, tracker, .. } = workspace;
         if settings.frames(samples.len() - padding) != frames {
             return Err(ClipFault::Changed);
+        }
+        if let Some(pitch) = pitch {
+            let track = || pitch[..frames].copy_from_slice(&tracker.track(&samples[padding..], frames));
+            Counters::time(&self.shared.counters.features_ns, track);
+            if let Some(key) = key {
+                self.cache.keep(Cache::pitch_key(key), 1, frames, pitch, frames);
+            }
         }
         // Normalized frames are made of log-mel that is at hand for the cache.
         let normalize = self.settings.normalize.as_ref().filter(|_| !self.settings.as_signal);
@@ -483,23 +501,29 @@ impl Loader {
     ///
     /// If `clip` is not below [`Corpus::len`].
     pub fn prepare(&self, clip: u32) -> Result<bool, ClipFault> {
-        if self.cache.has(self.cache.key(self.shared.corpus.audio_identity(clip)?)) {
+        let key = self.cache.key(self.shared.corpus.audio_identity(clip)?);
+        if self.cache.has(key) && (!self.settings.pitch || self.cache.has(Cache::pitch_key(key))) {
             return Ok(false);
         }
         let frames = self.shared.sizes[clip as usize].frames as usize;
         let mut out = self.shared.recycler.take(self.form.row_values(frames));
-        self.with_workspace(|workspace| self.load_clip(clip, &mut out, self.form.columns(frames), workspace))?;
+        let mut pitch = self.settings.pitch.then(|| vec![0.0; frames]);
+        self.with_workspace(|workspace| {
+            self.load_clip(clip, &mut out, self.form.columns(frames), pitch.as_deref_mut(), workspace)
+        })?;
         Ok(true)
     }
 
     /// This thread's workspace, made for this loader when it is first used.
     fn with_workspace<R>(&self, work: impl FnOnce(&mut Workspace) -> R) -> R {
+        let mel = self.shared.template.settings();
         WORKSPACE.with_borrow_mut(|slot| {
             let mine = slot.take().filter(|workspace| workspace.owner == self.shared.number);
             let workspace = slot.insert(mine.unwrap_or_else(|| Workspace {
                 owner: self.shared.number,
                 decoder: Decoder::new(),
                 log_mel: self.shared.template.another(),
+                tracker: PitchTracker::new(mel.sample_rate, mel.hop_length),
                 resamplers: Vec::new(),
                 samples: Vec::new(),
                 mel: Vec::new(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tandem_audio::{LogMel, MelStats, write_wav};
+use tandem_audio::{LogMel, MelStats, PitchTracker, write_wav};
 use tandem_data::{
     AudioBytes, Batch, CacheMode, ClipFault, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Record, Source,
 };
@@ -224,6 +224,50 @@ fn workers_write_what_the_device_takes() {
         let stats = raw.cache().stats();
         assert_eq!(stats.stored, if mode == CacheMode::Off { 0 } else { corpus.len() as u64 });
         assert_eq!(stats.hits, if mode == CacheMode::Off { 0 } else { corpus.len() as u64 });
+    }
+}
+
+/// Also where only the mel is in the cache, or samples instead of mels.
+#[test]
+fn the_pitch_of_each_frame_comes_with_the_batch_and_is_tracked_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let corpus = corpus(dir.path(), 11);
+    for (mode, as_signal) in [
+        (CacheMode::Off, false),
+        (CacheMode::Ram, false),
+        (CacheMode::Disk, false),
+        (CacheMode::Ram, true),
+        (CacheMode::Disk, true),
+    ] {
+        let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes: false, plain_order: false };
+        let settings = LoadSettings { plan, as_signal, ..LoadSettings::default() };
+        let clips: Vec<u32> = (0..corpus.len() as u32).collect();
+        let without = Loader::new(corpus.clone(), clips.clone(), settings.clone(), corpus.cache(mode, 1 << 30));
+        let without = without.expect("valid settings");
+        let with = without.view(clips, LoadSettings { pitch: true, ..settings });
+        let load = |loader: &Arc<Loader>| without.plan(0).iter().map(|batch| loader.load(batch)).collect::<Vec<_>>();
+        assert!(load(&without).iter().all(|batch| batch.pitch.is_none()));
+        let first = load(&with);
+        let decoded = without.counters().decoded;
+        let again = load(&with);
+        assert_eq!(without.counters().decoded - decoded, if mode == CacheMode::Off { 11 } else { 0 }, "{mode:?}");
+        let mut voiced = 0;
+        for (batch, again) in first.iter().zip(&again) {
+            let pitch = batch.pitch.as_ref().expect("asked for");
+            assert_eq!((pitch, &batch.audio[..]), (again.pitch.as_ref().expect("asked for"), &again.audio[..]));
+            for (row, &clip) in batch.clips.iter().enumerate() {
+                let (length, row) = (batch.mel_lengths[row], &pitch[row * batch.frames..(row + 1) * batch.frames]);
+                // As it is in the file: 16 bits.
+                let samples: Vec<f32> =
+                    sound(clip as usize).iter().map(|x| (x * 32_767.0).round() / 32_768.0).collect();
+                let wanted = PitchTracker::new(22_050, 256).track(&samples, length);
+                let close = |(a, b): (&f32, &f32)| (a - b).abs() < 0.5;
+                assert!(row[..length].iter().zip(&wanted).all(close), "{mode:?} {clip}");
+                assert!(row[length..].iter().all(|&hz| hz == 0.0));
+                voiced += row.iter().filter(|&&hz| hz > 0.0).count();
+            }
+        }
+        assert!(voiced > 100, "these clips are tones: {voiced}");
     }
 }
 

@@ -30,7 +30,8 @@ fn main() {
         ids[row * tokens..][..id_lengths[row]].fill_with(|| 1 + random.below(vocabulary - 1) as i32);
         random.fill_normal(&mut mel[row * frames * n_mels..][..mel_lengths[row] * n_mels]);
     }
-    let (noise, timesteps, seeds, reference) = (mel.clone(), vec![0.3, 0.7], vec![1, 2], None);
+    let (pitch, noise) = (vec![120.0; rows * frames], mel.clone());
+    let (timesteps, seeds, reference) = (vec![0.3, 0.7], vec![1, 2], None);
     let inputs = HostInputs {
         rows,
         tokens,
@@ -40,6 +41,7 @@ fn main() {
         id_lengths,
         mel,
         mel_lengths,
+        pitch,
         noise,
         timesteps,
         seeds,
@@ -56,7 +58,7 @@ fn main() {
     }
     println!("frames of each token: {durations:?}");
     let encoded = voice.encode(&inputs.text, None);
-    let on = voice.expand(&encoded, &durations, frames);
+    let on = voice.expand(&encoded, &durations, Some(&inputs.pitch), frames);
     let x1 = voice.denoise(inputs.noise.clone(), 0.0, &on);
     println!("denoises {:?} to {:?}", inputs.noise.dims(), x1.dims());
 }

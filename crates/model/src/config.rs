@@ -68,8 +68,22 @@ pub struct ModelConfig {
     pub speaker: SpeakerConfig,
     /// Channels of the duration predictor.
     pub duration_width: usize,
+    /// The pitch predictor.
+    pub pitch: BlocksConfig,
     /// The decoder.
     pub decoder: DecoderConfig,
+}
+
+/// Shapes of a stack of ConvNeXt-like blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlocksConfig {
+    /// Channels.
+    pub width: usize,
+    /// Blocks.
+    pub blocks: usize,
+    /// Channels inside a block.
+    pub hidden: usize,
 }
 
 /// Shapes of the text encoder.
@@ -116,6 +130,18 @@ pub struct DecoderConfig {
     pub group: usize,
 }
 
+impl DecoderConfig {
+    /// The blocks of the mean decoder.
+    pub(crate) fn mean(&self) -> BlocksConfig {
+        BlocksConfig { width: self.width, blocks: self.mean_blocks, hidden: self.hidden }
+    }
+
+    /// The blocks of the flow-matching decoder.
+    pub(crate) fn flow(&self) -> BlocksConfig {
+        BlocksConfig { width: self.width, blocks: self.blocks, hidden: self.hidden }
+    }
+}
+
 /// Frames of reference audio that the speaker path hears at once (about three seconds).
 pub const REFERENCE_FRAMES: usize = 256;
 
@@ -138,6 +164,7 @@ impl ModelConfig {
             text: TextConfig { width: text.0, convolutions: text.1, blocks: text.2, heads: text.3 },
             speaker: SpeakerConfig { width: speaker.0, blocks: speaker.1, heads: speaker.2, latents: speaker.3 },
             duration_width,
+            pitch: BlocksConfig { width: decoder.0 / 2, blocks: 2, hidden: decoder.3 / 2 },
             decoder: DecoderConfig {
                 width: decoder.0,
                 mean_blocks: decoder.1,

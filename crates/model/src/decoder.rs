@@ -1,14 +1,15 @@
-//! From text features at the rate of frames to mel, in two steps: a [`MeanDecoder`] that regresses the mean mel, and the
+//! From text features at the rate of frames to mel, in two steps: a [`Regressor`] of the mean mel, and the
 //! [`Decoder`] of the flow-matching model (OT-CFM), which takes the noisy mel `x_t` to the clean mel `x1`, conditioned on
 //! the mean, text, durations, speaker and timestep.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use crate::config::{DecoderConfig, ModelConfig};
+use crate::config::{BlocksConfig, ModelConfig};
 use crate::inputs::TIMESTEP_FEATURES;
 use crate::kernels::{gelu, linear_add, modulated_norm};
 use crate::nn::{DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
+use crate::pitch::PitchInputs;
 
 const KERNEL_SIZE: usize = 7;
 /// Features of where in its token a position lies.
@@ -31,10 +32,11 @@ pub struct Decoder {
     group: usize,
 }
 
-/// Regresses the mean mel of each frame from text, durations and speaker. Every step trains it, whatever the timestep: the
-/// flow is left with what text does not say (measured on a real speaker, see `benches/results/quality.md`).
+/// Regresses values of each position from text, durations and speaker: the mean mel, and (smaller) the pitch. Every step
+/// trains it, whatever the timestep: the flow is left with what text does not say (measured on a real speaker, see
+/// `benches/results/quality.md`).
 #[derive(Module, Debug)]
-pub struct MeanDecoder {
+pub struct Regressor {
     /// Projection of the place in the token, added to the text features.
     pub place: Linear,
     /// Projection of the speaker embedding: what modulates every block.
@@ -43,9 +45,8 @@ pub struct MeanDecoder {
     pub blocks: Vec<DecoderBlock>,
     /// Final norm.
     pub norm: LayerNorm,
-    /// To a group of frames.
+    /// To the values of a position.
     pub output: Linear,
-    group: usize,
 }
 
 /// Timestep and speaker embedding to the vector that modulates every block.
@@ -77,10 +78,12 @@ pub struct DecoderBlock {
 pub struct Conditioning {
     /// Mean mel of each frame, `[rows, frames, n_mels]`.
     pub mean: Tensor<3>,
-    /// Text features, `[rows, positions, decoder width]`; a position is a group of frames.
+    /// Text features and pitch, `[rows, positions, decoder width]`; a position is a group of frames.
     pub text: Tensor<3>,
     /// Where in its token each position lies, `[rows, positions, 4]`.
     pub place: Tensor<3>,
+    /// Pitch of each position.
+    pub pitch: PitchInputs,
     /// Speaker embedding, `[rows, speaker width]`.
     pub speaker: Tensor<2>,
     /// Positions of each row that count.
@@ -100,7 +103,7 @@ impl Decoder {
                 speaker: Linear::new(init.at("condition.speaker"), config.speaker.width, width),
                 output: Linear::new(init.at("condition.output"), width, width),
             },
-            blocks: blocks(&init, decoder.blocks, decoder),
+            blocks: blocks(&init, &decoder.flow()),
             norm: LayerNorm::new(init.at("norm"), width),
             output: Linear::scaled(init.at("output"), width, frame, 0.1),
             group: decoder.group,
@@ -122,20 +125,24 @@ impl Decoder {
     }
 }
 
-impl MeanDecoder {
-    pub(crate) fn new(init: Init<'_>, config: &ModelConfig) -> MeanDecoder {
-        let decoder = &config.decoder;
-        MeanDecoder {
-            place: Linear::new(init.at("place"), PLACE_FEATURES, decoder.width),
-            speaker: Linear::new(init.at("speaker"), config.speaker.width, decoder.width),
-            blocks: blocks(&init, decoder.mean_blocks, decoder),
-            norm: LayerNorm::new(init.at("norm"), decoder.width),
-            output: Linear::scaled(init.at("output"), decoder.width, config.n_mels * decoder.group, 0.5),
-            group: decoder.group,
+impl Regressor {
+    pub(crate) fn new(
+        init: Init<'_>,
+        shape: &BlocksConfig,
+        speaker_width: usize,
+        values: usize,
+        output_scale: f64,
+    ) -> Regressor {
+        Regressor {
+            place: Linear::new(init.at("place"), PLACE_FEATURES, shape.width),
+            speaker: Linear::new(init.at("speaker"), speaker_width, shape.width),
+            blocks: blocks(&init, shape),
+            norm: LayerNorm::new(init.at("norm"), shape.width),
+            output: Linear::scaled(init.at("output"), shape.width, values, output_scale),
         }
     }
 
-    /// The mean mel `[rows, frames, n_mels]` of text features `[rows, positions, width]`.
+    /// The values `[rows, positions, values]` of text features `[rows, positions, width]`.
     pub(crate) fn forward(
         &self,
         text: Tensor<3>,
@@ -144,28 +151,25 @@ impl MeanDecoder {
         lengths: &[usize],
         mask: &Tensor<3>,
     ) -> Tensor<3> {
-        let [rows, positions, _] = text.dims();
         let condition = gelu(self.speaker.forward(speaker));
         let x = linear_add(place, self.place.weight.val(), self.place.bias.val(), text);
         let x = forward_blocks(&self.blocks, x, &condition, lengths, mask);
-        let mel = self.output.forward(self.norm.forward(x));
-        let n_mels = mel.dims()[2] / self.group;
-        mel.reshape([rows, positions * self.group, n_mels])
+        self.output.forward(self.norm.forward(x))
     }
 }
 
-fn blocks(init: &Init<'_>, count: usize, decoder: &DecoderConfig) -> Vec<DecoderBlock> {
-    let width = decoder.width;
+fn blocks(init: &Init<'_>, shape: &BlocksConfig) -> Vec<DecoderBlock> {
+    let width = shape.width;
     let block = |n: usize| {
         let init = init.at(format_args!("blocks.{n}"));
         DecoderBlock {
             conv: DepthwiseConv1d::new(init.at("conv"), width, KERNEL_SIZE),
             norm: LayerNorm::new(init.at("norm"), width),
             modulation: Linear::scaled(init.at("modulation"), width, 2 * width, 0.1),
-            mlp: Mlp::new(init.at("mlp"), width, decoder.hidden),
+            mlp: Mlp::new(init.at("mlp"), width, shape.hidden),
         }
     };
-    (0..count).map(block).collect()
+    (0..shape.blocks).map(block).collect()
 }
 
 fn forward_blocks(

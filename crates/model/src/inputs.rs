@@ -9,6 +9,7 @@ use tandem_flow::Random;
 
 use crate::config::ModelConfig;
 use crate::nn::Rope;
+use crate::pitch::{PITCH_VALUES, PitchInputs};
 
 /// Attention bias of a key that must not be attended to: no softmax lets it through, yet it is far from overflow.
 const MASKED: f32 = -1e9;
@@ -69,6 +70,8 @@ pub struct HostInputs {
     pub mel: Vec<f32>,
     /// True numbers of frames.
     pub mel_lengths: Vec<usize>,
+    /// Pitch of each frame in Hz, `rows * frames`, 0 where there is none; empty: nowhere.
+    pub pitch: Vec<f32>,
     /// The noise `x0`, `rows * frames * n_mels`.
     pub noise: Vec<f32>,
     /// The timestep `t` of each row, 0 (noise) to 1 (mel).
@@ -97,6 +100,8 @@ pub struct Inputs {
     pub text: TextInputs,
     /// The mels.
     pub mel: MelInputs,
+    /// Their pitch.
+    pub pitch: PitchInputs,
     /// The noise `x0`, `[rows, frames, n_mels]`.
     pub noise: Tensor<3>,
     /// The timesteps, `[rows, 1]`.
@@ -160,7 +165,7 @@ pub struct ReferenceInputs {
     pub attention_bias: Tensor<4>,
 }
 
-/// Bytes that a batch of this shape takes on a device: mel, noise and masks; the reference; ids with mask, bias and dropout.
+/// Bytes that a batch of this shape takes on a device: mel, noise, pitch and masks; the reference; ids with mask, bias and dropout.
 pub fn batch_bytes(
     rows: usize,
     frames: usize,
@@ -169,7 +174,10 @@ pub fn batch_bytes(
     n_mels: usize,
     shape: &InputShape,
 ) -> usize {
-    let mel = 2 * frames * n_mels + frames + frames.div_ceil(shape.group);
+    let positions = frames.div_ceil(shape.group);
+    // Two bins, the fraction between them, targets.
+    let pitch = positions * (3 + PITCH_VALUES);
+    let mel = 2 * frames * n_mels + frames + positions + pitch;
     let reference = if reference_frames == 0 {
         0
     } else {
@@ -235,6 +243,7 @@ impl HostInputs {
                 values: mel,
                 lengths: self.mel_lengths,
             },
+            pitch: PitchInputs::of_frames(&self.pitch, self.rows, self.frames, shape.group, device),
             noise: to_device(self.noise, mel_shape, device),
             timestep_features: timestep_features(&self.timesteps, device),
             timesteps: to_device(self.timesteps, [self.rows, 1], device),
@@ -259,6 +268,10 @@ impl HostInputs {
             id_lengths: self.id_lengths[rows.clone()].to_vec(),
             mel: self.mel[rows.start * mel..rows.end * mel].to_vec(),
             mel_lengths: self.mel_lengths[rows.clone()].to_vec(),
+            pitch: match self.pitch.is_empty() {
+                true => Vec::new(),
+                false => self.pitch[rows.start * self.frames..rows.end * self.frames].to_vec(),
+            },
             noise: self.noise[rows.start * mel..rows.end * mel].to_vec(),
             timesteps: self.timesteps[rows.clone()].to_vec(),
             seeds: self.seeds[rows.clone()].to_vec(),
@@ -309,6 +322,7 @@ impl Inputs {
                 mask: cut(&self.mel.mask),
                 position_mask: cut(&self.mel.position_mask),
             },
+            pitch: self.pitch.rows(rows.clone()),
             noise: cut(&self.noise),
             timesteps: cut2(&self.timesteps),
             timestep_features: cut2(&self.timestep_features),
@@ -339,6 +353,7 @@ impl Inputs {
             self.timesteps.device(),
             self.timestep_features.device(),
         ];
+        all.extend(self.pitch.devices());
         all.extend(self.dropout.text.iter().chain(&self.dropout.duration).map(Tensor::device));
         if let Some(reference) = &self.reference {
             all.extend([reference.mel.device(), reference.half_mask.device(), reference.attention_bias.device()]);
@@ -406,7 +421,7 @@ impl TextInputs {
 
 static UPLOADS: AtomicU64 = AtomicU64::new(0);
 
-fn count_upload() {
+pub(crate) fn count_upload() {
     UPLOADS.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -10,7 +10,8 @@
 //! | `speaker.rs` | speaker conditioning: Perceiver resampler over reference audio |
 //! | `aligner.rs` | [`align`]: monotonic alignment search (MAS), on the host |
 //! | `duration.rs` | duration predictor |
-//! | `decoder.rs` | flow-matching decoder: `x_t` to the clean mel `x1` |
+//! | `pitch.rs` | pitch conditioning: predictor and embedding |
+//! | `decoder.rs` | mean decoder, and flow-matching decoder: `x_t` to the clean mel `x1` |
 //! | `voice.rs` | [`Voice`]: all of it; losses, and the parts that synthesis calls |
 //! | `weights.rs` | parameters by name, safetensors |
 //!
@@ -23,6 +24,7 @@ mod duration;
 mod inputs;
 pub mod kernels;
 mod nn;
+mod pitch;
 mod speaker;
 mod text_encoder;
 mod voice;
@@ -31,14 +33,15 @@ pub mod weights;
 pub use aligner::{MIN_FRAMES, MeanPredictor, align, alignment_seconds};
 pub use burn;
 pub use burn::tensor::Device;
-pub use config::{DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
-pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock, MeanDecoder};
+pub use config::{BlocksConfig, DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
+pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock, Regressor};
 pub use duration::DurationPredictor;
 pub use inputs::{
     DeviceMel, Dropout, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs, TextInputs,
     batch_bytes, uploads,
 };
 pub use nn::{Attention, Conv1d, DepthwiseConv1d, Embedding, LayerNorm, Linear, Mlp, Rope};
+pub use pitch::{Pitch, PitchInputs};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
 pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

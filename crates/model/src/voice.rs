@@ -6,10 +6,11 @@ use burn::tensor::{Device, Tensor};
 
 use crate::aligner::{MeanPredictor, align, place_in_token, token_of_frame};
 use crate::config::ModelConfig;
-use crate::decoder::{Conditioning, Decoder, MeanDecoder, PLACE_FEATURES};
+use crate::decoder::{Conditioning, Decoder, PLACE_FEATURES, Regressor};
 use crate::duration::DurationPredictor;
 use crate::inputs::{Dropout, Inputs, ReferenceInputs, TextInputs, indices, mask, timestep_features, to_device};
 use crate::nn::{Init, Linear};
+use crate::pitch::{self, Pitch, PitchInputs};
 use crate::speaker::{Speaker, SpeakerCondition};
 use crate::text_encoder::TextEncoder;
 
@@ -29,14 +30,16 @@ pub struct Voice {
     pub text: TextEncoder,
     /// Mean mel of each token from its neighborhood alone: what alignments are found with.
     pub aligner: MeanPredictor,
-    /// Mean mel of each frame from the whole text: what the decoder starts from.
-    pub mean: MeanDecoder,
+    /// Mean mel of each frame from the whole text and the pitch: what the decoder starts from.
+    pub mean: Regressor,
     /// Projection of text features to the decoder's width.
     pub projection: Linear,
     /// Speaker conditioning.
     pub speaker: Speaker,
     /// Duration predictor.
     pub duration: DurationPredictor,
+    /// Pitch predictor and embedding.
+    pub pitch: Pitch,
     /// Flow-matching decoder.
     pub decoder: Decoder,
     group: usize,
@@ -74,6 +77,8 @@ pub struct Losses {
     pub mean: Tensor<1>,
     /// Squared error of log durations, of each token and of each clip's sum.
     pub duration: Tensor<1>,
+    /// Squared error of the predicted pitch and voicing.
+    pub pitch: Tensor<1>,
     /// Flow matching: squared error of `x1`.
     pub flow: Tensor<1>,
 }
@@ -83,10 +88,10 @@ pub type LossTerms = [f64; Losses::NAMES.len()];
 
 impl Losses {
     /// The names of the terms, in the order of [`Losses::values`].
-    pub const NAMES: [&'static str; 4] = ["prior", "mean", "duration", "flow"];
+    pub const NAMES: [&'static str; 5] = ["prior", "mean", "duration", "pitch", "flow"];
 
     fn terms(&self) -> [Tensor<1>; Losses::NAMES.len()] {
-        [self.prior.clone(), self.mean.clone(), self.duration.clone(), self.flow.clone()]
+        [self.prior.clone(), self.mean.clone(), self.duration.clone(), self.pitch.clone(), self.flow.clone()]
     }
 
     /// What is minimized.
@@ -110,9 +115,23 @@ pub struct Encoded {
     pub speaker: SpeakerCondition,
 }
 
+/// Text features at the rate of decoder positions.
+struct Timed {
+    /// `[rows, positions, decoder width]`.
+    text: Tensor<3>,
+    /// `[rows, positions, width of the pitch predictor]`.
+    text_of_pitch: Tensor<3>,
+    /// As in [`Conditioning`].
+    place: Tensor<3>,
+    speaker: Tensor<2>,
+    lengths: Vec<usize>,
+    mask: Tensor<3>,
+}
+
 impl Voice {
     /// Its parts: what the names of parameters begin with.
-    pub const PARTS: [&'static str; 7] = ["text", "aligner", "mean", "projection", "speaker", "duration", "decoder"];
+    pub const PARTS: [&'static str; 8] =
+        ["text", "aligner", "mean", "projection", "speaker", "duration", "pitch", "decoder"];
 
     /// An untrained model. The same seed gives the same values on every device.
     pub fn new(config: &ModelConfig, seed: u64, device: &Device) -> Voice {
@@ -120,10 +139,17 @@ impl Voice {
         Voice {
             text: TextEncoder::new(init.at("text"), &config.text, config.vocabulary),
             aligner: MeanPredictor::new(init.at("aligner"), config),
-            mean: MeanDecoder::new(init.at("mean"), config),
+            mean: Regressor::new(
+                init.at("mean"),
+                &config.decoder.mean(),
+                config.speaker.width,
+                config.n_mels * config.decoder.group,
+                0.5,
+            ),
             projection: Linear::new(init.at("projection"), config.text.width, config.decoder.width),
             speaker: Speaker::new(init.at("speaker"), config),
             duration: DurationPredictor::new(init.at("duration"), config),
+            pitch: Pitch::new(init.at("pitch"), config),
             decoder: Decoder::new(init.at("decoder"), config),
             group: config.decoder.group,
         }
@@ -151,38 +177,78 @@ impl Voice {
         self.duration.forward(encoded.features.clone(), encoded.speaker.embedding.clone(), text, None)
     }
 
-    /// What the decoder is conditioned on when each token lasts as many frames as `durations` says. All rows are padded to
-    /// `frames`, a multiple of the decoder's group.
-    pub fn expand(&self, encoded: &Encoded, durations: &[Vec<u32>], frames: usize) -> Conditioning {
+    /// What the decoder is conditioned on when each token lasts as many frames as `durations` says, with this pitch or, without
+    /// it, the one that is predicted. All rows are padded to `frames`, a multiple of the decoder's group.
+    pub fn expand(
+        &self,
+        encoded: &Encoded,
+        durations: &[Vec<u32>],
+        pitch: Option<&PitchInputs>,
+        frames: usize,
+    ) -> Conditioning {
         let device = encoded.features.device();
         let tokens = encoded.features.dims()[1];
         let lengths: Vec<usize> =
             durations.iter().map(|row| (row.iter().sum::<u32>() as usize).div_ceil(self.group)).collect();
         let by_frame = indices(token_of_frame(durations, tokens, frames), &device);
         let position_mask = mask(&lengths, frames / self.group, &device);
-        self.expand_with(encoded, durations, by_frame, lengths, position_mask)
+        let timed = self.time(encoded, durations, by_frame, lengths, position_mask, None);
+        let pitch = match pitch {
+            Some(pitch) => pitch.positions(frames / self.group),
+            None => PitchInputs::new(&pitch::decode(self.predict_pitch(&timed)), durations.len(), &device),
+        };
+        self.condition(timed, pitch)
     }
 
-    fn expand_with(
+    /// Text features at the rate of decoder positions.
+    fn time(
         &self,
         encoded: &Encoded,
         durations: &[Vec<u32>],
         by_frame: Tensor<1, burn::tensor::Int>,
         lengths: Vec<usize>,
-        position_mask: Tensor<3>,
-    ) -> Conditioning {
+        mask: Tensor<3>,
+        dropout: Option<&Dropout>,
+    ) -> Timed {
         let [rows, tokens, width] = encoded.features.dims();
         let positions = by_frame.dims()[0] / rows / self.group;
         let by_position = by_frame.reshape([rows * positions, self.group]).narrow(1, 0, 1);
         let by_position = by_position.reshape([rows * positions]);
-        let text = self.projection.forward(encoded.features.clone().reshape([rows * tokens, width]));
-        let decoder_width = text.dims()[1];
-        let text = text.select(0, by_position).reshape([rows, positions, decoder_width]);
+        let expand = |projection: &Linear, features: Tensor<3>| -> Tensor<3> {
+            let text = projection.forward(features.reshape([rows * tokens, width]));
+            let width = text.dims()[1];
+            text.select(0, by_position.clone()).reshape([rows, positions, width])
+        };
         let place = place_in_token(durations, positions, self.group);
-        let place = to_device(place, [rows, positions, PLACE_FEATURES], &encoded.features.device());
-        let speaker = encoded.speaker.embedding.clone();
-        let mean = self.mean.forward(text.clone(), place.clone(), speaker.clone(), &lengths, &position_mask);
-        Conditioning { mean, text, place, speaker, lengths, mask: position_mask }
+        // As with durations: what a predictor can learn of the clips by heart must not shape the text features, and without
+        // dropout it does just that (the pitch's validation loss was lowest at step 400).
+        let of_pitch = encoded.features.clone().detach();
+        let of_pitch =
+            dropout.map_or_else(|| of_pitch.clone(), |dropout| of_pitch.clone() * dropout.duration[0].clone());
+        Timed {
+            text: expand(&self.projection, encoded.features.clone()),
+            text_of_pitch: expand(&self.pitch.projection, of_pitch),
+            place: to_device(place, [rows, positions, PLACE_FEATURES], &encoded.features.device()),
+            speaker: encoded.speaker.embedding.clone(),
+            lengths,
+            mask,
+        }
+    }
+
+    /// Pitch and voicing, `[rows, positions, 2]`.
+    fn predict_pitch(&self, on: &Timed) -> Tensor<3> {
+        let (place, speaker) = (on.place.clone(), on.speaker.clone());
+        self.pitch.predictor.forward(on.text_of_pitch.clone(), place, speaker, &on.lengths, &on.mask)
+    }
+
+    /// Adds the pitch, and the mean mel that follows from it.
+    fn condition(&self, on: Timed, pitch: PitchInputs) -> Conditioning {
+        let Timed { text, place, speaker, lengths, mask, .. } = on;
+        let text = text + self.pitch.embed(&pitch);
+        let mean = self.mean.forward(text.clone(), place.clone(), speaker.clone(), &lengths, &mask);
+        let [rows, positions, values] = mean.dims();
+        let mean = mean.reshape([rows, positions * self.group, values / self.group]);
+        Conditioning { mean, text, place, pitch, speaker, lengths, mask }
     }
 
     /// The clean mel `x1` that the decoder sees behind `x_t` `[rows, frames, n_mels]` at timestep `t`.
@@ -230,8 +296,11 @@ impl Voice {
         let prior_loss = masked_square(prior_error, mel.mask.clone()).div_scalar(values);
 
         let positions = mel.lengths.iter().map(|length| length.div_ceil(self.group)).collect();
-        let mut on = self.expand_with(&encoded, &durations, by_frame, positions, mel.position_mask.clone());
-        let mean_loss = masked_square(mel.values.clone() - on.mean.clone(), mel.mask.clone()).div_scalar(values);
+        let timed = self.time(&encoded, &durations, by_frame, positions, mel.position_mask.clone(), dropout);
+        let pitch_loss = pitch_loss(self.predict_pitch(&timed), &inputs.pitch, mel.position_mask.clone());
+        let pitch_loss = pitch_loss.mul_scalar(self.group as f64 / totals.frames as f64);
+        let mut on = self.condition(timed, inputs.pitch.clone());
+        let mean_loss = masked_absolute(mel.values.clone() - on.mean.clone(), mel.mask.clone()).div_scalar(values);
 
         // The straight path from noise to mel; the decoder sees a point of it and predicts its end. It takes the mean as
         // it is: what makes denoising easier must not make the mean worse.
@@ -247,7 +316,9 @@ impl Voice {
         let predicted =
             self.duration.forward(features, speaker, &inputs.text, dropout.map(|dropout| &dropout.duration));
         let duration_loss = duration_loss(predicted, &durations, &inputs.text, totals);
-        (Losses { prior: prior_loss, mean: mean_loss, duration: duration_loss, flow: flow_loss }, durations)
+        let losses =
+            Losses { prior: prior_loss, mean: mean_loss, duration: duration_loss, pitch: pitch_loss, flow: flow_loss };
+        (losses, durations)
     }
 
     /// The alignment of mel to text, nothing else.
@@ -261,11 +332,26 @@ fn audible(mel: Tensor<3>) -> Tensor<3> {
     mel.clamp_min(AUDIBLE)
 }
 
-/// The sum of squares where the mask is 1. Row by row: the order of additions must not depend on threads.
+/// The sum of squares where the mask is 1.
 fn masked_square(difference: Tensor<3>, mask: Tensor<3>) -> Tensor<1> {
-    let [rows, time, channels] = difference.dims();
-    let squares = (difference * mask).square();
-    squares.reshape([rows * time, channels]).sum_dim(1).reshape([rows, time]).sum_dim(1).sum()
+    sum_by_row((difference * mask).square())
+}
+
+/// The sum of absolute values where the mask is 1.
+fn masked_absolute(difference: Tensor<3>, mask: Tensor<3>) -> Tensor<1> {
+    sum_by_row((difference * mask).abs())
+}
+
+/// Row by row: the order of additions must not depend on threads.
+fn sum_by_row(values: Tensor<3>) -> Tensor<1> {
+    let [rows, time, channels] = values.dims();
+    values.reshape([rows * time, channels]).sum_dim(1).reshape([rows, time]).sum_dim(1).sum()
+}
+
+/// Squared errors: of the pitch where there is one, of voicing (0 or 1) everywhere.
+fn pitch_loss(predicted: Tensor<3>, pitch: &PitchInputs, mask: Tensor<3>) -> Tensor<1> {
+    let voiced = pitch.targets.clone().narrow(2, 1, 1) * mask.clone();
+    masked_square(predicted - pitch.targets.clone(), Tensor::cat(vec![voiced, mask], 2))
 }
 
 /// Each token's error, and the whole clip's: the mean of logarithms alone makes speech too short.

@@ -8,7 +8,7 @@ use tandem_audio::MelStats;
 use tandem_data::Corpus;
 use tandem_model::{HostInputs, LossTerms, Losses, Totals};
 
-use crate::sampler::{SynthesisSettings, sample_mel};
+use crate::sampler::{SynthesisSettings, sample_mel, sample_mel_as_recorded};
 use crate::synthesizer::Synthesizer;
 use crate::validation::validation_losses;
 
@@ -83,7 +83,7 @@ pub fn evaluate(
         let inputs = batch.inputs.clone().upload(&shape, device);
         let durations = model.alignment(&inputs);
         let settings = SynthesisSettings::default();
-        let forced = sample_mel(model, &inputs.text, inputs.reference.as_ref(), Some(durations.clone()), settings);
+        let forced = sample_mel_as_recorded(model, &inputs, durations.clone(), settings);
         let free = sample_mel(model, &inputs.text, inputs.reference.as_ref(), None, settings);
         for (row, &clip) in batch.clips.iter().enumerate() {
             let frames = batch.inputs.mel_lengths[row];

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use tandem_flow::Random;
 use tandem_model::burn::tensor::{Tensor, TensorData};
-use tandem_model::{Conditioning, MIN_FRAMES, ReferenceInputs, SIGMA_MIN, TextInputs, Voice};
+use tandem_model::{Conditioning, Inputs, MIN_FRAMES, PitchInputs, ReferenceInputs, SIGMA_MIN, TextInputs, Voice};
 
 /// How the flow is integrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct SampledMel {
     pub frames: usize,
     /// Frames of each token, for each row.
     pub durations: Vec<Vec<u32>>,
+    /// Pitch of each frame in Hz, `rows * frames`, 0 where there is none.
+    pub pitch: Vec<f32>,
 }
 
 /// Synthesizes the mels of texts. With `durations`, each token lasts as long as given; without, as long as predicted.
@@ -80,6 +82,28 @@ pub fn sample_mel(
     text: &TextInputs,
     reference: Option<&ReferenceInputs>,
     durations: Option<Vec<Vec<u32>>>,
+    settings: SynthesisSettings,
+) -> SampledMel {
+    sample(voice, text, reference, durations, None, settings)
+}
+
+/// Synthesizes the texts of clips with the prosody of their recordings: these durations, and the pitch of the clips. What is left
+/// of the distance to the recordings is the decoder's.
+pub(crate) fn sample_mel_as_recorded(
+    voice: &Voice,
+    inputs: &Inputs,
+    durations: Vec<Vec<u32>>,
+    settings: SynthesisSettings,
+) -> SampledMel {
+    sample(voice, &inputs.text, inputs.reference.as_ref(), Some(durations), Some(&inputs.pitch), settings)
+}
+
+fn sample(
+    voice: &Voice,
+    text: &TextInputs,
+    reference: Option<&ReferenceInputs>,
+    durations: Option<Vec<Vec<u32>>>,
+    pitch: Option<&PitchInputs>,
     settings: SynthesisSettings,
 ) -> SampledMel {
     let encoded = voice.encode(text, reference);
@@ -91,7 +115,7 @@ pub fn sample_mel(
     });
     let longest = durations.iter().map(|row| row.iter().sum::<u32>() as usize).max().unwrap_or(0);
     let frames = longest.max(1).next_multiple_of(voice.group());
-    let on = voice.expand(&encoded, &durations, frames);
+    let on = voice.expand(&encoded, &durations, pitch, frames);
     let n_mels = on.mean.dims()[2];
     let mut x = on.mean.clone();
     let temperature = f64::from(settings.temperature.clamp(0.0, 1.0));
@@ -105,7 +129,8 @@ pub fn sample_mel(
         x = integrate(voice, x, 1.0 - temperature, &on, settings);
     }
     let mel = x.into_data().try_into_vec::<f32>().expect("mels are single precision");
-    SampledMel { mel, frames, durations }
+    let pitch = on.pitch.hz().into_iter().flat_map(|hz| std::iter::repeat_n(hz, voice.group())).collect();
+    SampledMel { mel, frames, durations, pitch }
 }
 
 /// Follows the flow from `x` at timestep `start` to 1.

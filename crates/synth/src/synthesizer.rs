@@ -16,7 +16,7 @@ use tandem_model::{
 };
 use tandem_text::{Frontend, FrontendError, Language, is_word};
 
-use crate::sampler::{SampledMel, SynthesisSettings, sample_mel};
+use crate::sampler::{SampledMel, SynthesisSettings, sample_mel, sample_mel_as_recorded};
 
 /// A reference must have at least this many seconds.
 const MIN_REFERENCE_SECONDS: f64 = 1.0;
@@ -53,6 +53,8 @@ pub struct Speech {
     pub frames: usize,
     /// Frames of each token.
     pub durations: Vec<u32>,
+    /// Pitch of each frame in Hz, 0 where there is none.
+    pub pitch: Vec<f32>,
 }
 
 impl Speech {
@@ -276,23 +278,27 @@ impl Synthesizer {
         self.vocode_batch(sample_mel(&self.voice, &text, reference.as_ref(), None, settings))
     }
 
-    /// Synthesizes the texts of clips; with `durations`, each token lasts as long as given (those of the true recording,
-    /// say), which tells errors of timing from errors of sound.
+    /// Synthesizes the texts of clips; with `durations`, each token lasts as long as given and the pitch is that of the
+    /// recordings, which tells errors of prosody from errors of sound.
     pub fn synthesize_clips(
         &self,
         inputs: &Inputs,
         durations: Option<Vec<Vec<u32>>>,
         settings: SynthesisSettings,
     ) -> Result<Vec<Speech>, SynthesisError> {
-        self.vocode_batch(sample_mel(&self.voice, &inputs.text, inputs.reference.as_ref(), durations, settings))
+        self.vocode_batch(match durations {
+            Some(durations) => sample_mel_as_recorded(&self.voice, inputs, durations, settings),
+            None => sample_mel(&self.voice, &inputs.text, inputs.reference.as_ref(), None, settings),
+        })
     }
 
     fn vocode_batch(&self, sampled: SampledMel) -> Result<Vec<Speech>, SynthesisError> {
         let size = sampled.frames * self.bundle.mel.n_mels;
-        (sampled.durations.into_par_iter().zip(sampled.mel.par_chunks(size)))
-            .map(|(durations, mel)| {
+        let rows = sampled.mel.par_chunks(size).zip(sampled.pitch.par_chunks(sampled.frames));
+        (sampled.durations.into_par_iter().zip(rows))
+            .map(|(durations, (mel, pitch))| {
                 let frames = durations.iter().sum::<u32>() as usize;
-                self.vocode(self.bundle.stats.restore(mel, frames), frames, durations)
+                self.vocode(self.bundle.stats.restore(mel, frames), frames, durations, pitch[..frames].to_vec())
             })
             .collect()
     }
@@ -303,14 +309,20 @@ impl Synthesizer {
         self.synthesize(&one.ids[..one.id_lengths[0]], one.reference.as_ref(), SynthesisSettings::default())
     }
 
-    /// The waveform of a log-mel, `[bands][frames]`.
-    pub fn vocode(&self, mel: Vec<f32>, frames: usize, durations: Vec<u32>) -> Result<Speech, SynthesisError> {
+    /// The waveform of a log-mel, `[bands][frames]`, whose frames have this pitch.
+    pub fn vocode(
+        &self,
+        mel: Vec<f32>,
+        frames: usize,
+        durations: Vec<u32>,
+        pitch: Vec<f32>,
+    ) -> Result<Speech, SynthesisError> {
         let vocoder = open_vocoder(&self.bundle.mel).map_err(SynthesisError::Settings)?;
-        let mut samples = vocoder.synthesize(&mel, frames);
+        let mut samples = vocoder.synthesize(&mel, frames, Some(&pitch));
         let peak = samples.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
         if peak > 0.99 {
             samples.iter_mut().for_each(|x| *x *= 0.99 / peak);
         }
-        Ok(Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations })
+        Ok(Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations, pitch })
     }
 }

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::settings::TrainConfig;
 
 /// Changing what the files mean changes this.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 const MODEL: &str = "model.safetensors";
 const EMA: &str = "ema.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";

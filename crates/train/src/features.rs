@@ -116,6 +116,7 @@ pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepa
             mel
         }
     };
+    let pitch = batch.pitch.map_or_else(Vec::new, |pitch| padded(pitch, batch.frames, frames));
     let (mut signal, mut reference) = (None, None);
     let heard = batch.reference.map(|heard| (heard.frames, heard.lengths, heard.audio));
     let mel = match layout {
@@ -149,6 +150,7 @@ pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepa
             id_lengths: batch.id_lengths,
             mel,
             mel_lengths: batch.mel_lengths,
+            pitch,
             noise,
             timesteps,
             seeds,
@@ -156,4 +158,12 @@ pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepa
         },
         signal,
     }
+}
+
+/// Rows of `from` values as rows of `to`, which are not fewer.
+fn padded(values: Vec<f32>, from: usize, to: usize) -> Vec<f32> {
+    if from == to {
+        return values;
+    }
+    values.chunks(from).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0.0, to - from))).collect()
 }

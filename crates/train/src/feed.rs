@@ -28,7 +28,7 @@ use crate::settings::TrainConfig;
 pub(crate) fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
     let (seed, static_shapes) = (settings.run.seed, settings.data.static_shapes);
     let plan = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
-    LoadSettings { plan, ..LoadSettings::default() }
+    LoadSettings { plan, pitch: true, ..LoadSettings::default() }
 }
 
 /// Memory that batches lease before work on them starts: on the host, and on the device of each lane.
@@ -327,6 +327,7 @@ fn validation_settings(
         normalize: Some(Arc::new(stats.clone())),
         group,
         noise: true,
+        pitch: true,
         ..LoadSettings::default()
     }
 }

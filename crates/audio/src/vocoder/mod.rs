@@ -26,10 +26,11 @@ pub trait Vocoder: fmt::Debug + Send + Sync {
     /// What its frames are; mels made with other settings are not for it.
     fn mel(&self) -> &MelSettings;
 
-    /// The waveform of `[n_mels][frames]`, at the sample rate of [`Vocoder::mel`].
+    /// The waveform of `[n_mels][frames]`, at the sample rate of [`Vocoder::mel`]; better if the pitch of each frame (Hz, 0
+    /// where there is none) is known.
     ///
     /// # Panics
     ///
-    /// If `log_mel` has fewer values than that.
-    fn synthesize(&self, log_mel: &[f32], frames: usize) -> Vec<f32>;
+    /// If `log_mel` has fewer values than that, or `pitch` fewer than `frames`.
+    fn synthesize(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>) -> Vec<f32>;
 }

@@ -131,7 +131,8 @@ fn export(
             let (id, _) = held_out.corpus.name(clip);
             let (frames, size) = (host.mel_lengths[row], host.frames * n_mels);
             let truth = state.stats.restore(&host.mel[row * size..(row + 1) * size], frames);
-            let truth = synthesizer.vocode(truth, frames, durations[row].clone()).map_err(failed)?;
+            let pitch = host.pitch[row * host.frames..][..frames].to_vec();
+            let truth = synthesizer.vocode(truth, frames, durations[row].clone(), pitch).map_err(failed)?;
             for (name, speech) in EXPORTED.into_iter().zip([&free[row], &timed[row], &truth]) {
                 let at = |kind: &str, extension: &str| dir.join(name).join(kind).join(format!("{id}.{extension}"));
                 speech.write(&at("wavs", "wav")).map_err(|error| cannot(&error))?;

@@ -131,7 +131,7 @@ pub static SETTINGS: &[Setting] = &[
         "Start with the weights of another run (or checkpoint): for another speaker, corpus or language; what fits by name and shape is loaded, symbols by their name")
         .at(at!(model.init_from)),
     row("freeze", MODEL, Text, "PARTS",
-        "Parts of the model that do not learn, separated by commas: text, aligner, mean, projection, speaker, duration, decoder")
+        "Parts of the model that do not learn, separated by commas: text, aligner, mean, projection, speaker, duration, pitch, decoder")
         .at(at!(model.freeze)),
 
     row("data-gpu", DEVICES, Kind::Device, "GPU",

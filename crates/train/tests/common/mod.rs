@@ -19,6 +19,7 @@ pub(crate) fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -
         n_mels: N_MELS,
         ids: vec![0; rows.len() * tokens],
         mel: vec![0.0; rows.len() * frames * N_MELS],
+        pitch: vec![0.0; rows.len() * frames],
         noise: vec![0.0; rows.len() * frames * N_MELS],
         ..HostInputs::default()
     };
@@ -31,6 +32,9 @@ pub(crate) fn inputs(rows: &[(usize, usize)], padding: usize, reference: bool) -
         }
         random.fill_normal(&mut inputs.mel[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
         random.fill_normal(&mut inputs.noise[row * frames * N_MELS..(row * frames + row_frames) * N_MELS]);
+        for (frame, hz) in inputs.pitch[row * frames..row * frames + row_frames].iter_mut().enumerate() {
+            *hz = if frame % 9 < 6 { 90.0 + 8.0 * (frame % 50) as f32 } else { 0.0 };
+        }
         random.fill_normal(&mut heard_mel[row * heard * N_MELS..(row * heard + 26) * N_MELS]);
         inputs.id_lengths.push(row_tokens);
         inputs.mel_lengths.push(row_frames);
