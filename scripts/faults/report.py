@@ -22,7 +22,7 @@ def write(path, results):
              f"{sum(r['seconds'] for r in results) / 60:.0f} minutes.", ""]
     killed = [r for r in results if r["part"] == "kills"]
     if killed:
-        lines += ["## Kills (SIGKILL)", "", "| where | runs | kills | of those in the writing of | runs lost or different |",
+        lines += ["## Kills (SIGKILL)", "", "| where | runs | kills | of those in the writing of | promises broken |",
                   "|---|---|---|---|---|"]
         for what in sorted({r["what"] for r in killed}):
             of = [r for r in killed if r["what"] == what]
