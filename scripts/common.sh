@@ -34,6 +34,31 @@ take_target_dir() {
 # leave_target_dir: others may build there again.
 leave_target_dir() { exec 9>&-; unset TANDEM_TARGET_DIR_TAKEN; }
 
+# Device nodes of graphics cards: on Linux, NVIDIA's own, and under Windows' subsystem for Linux.
+gpu_nodes="/dev/dri/renderD* /dev/nvidia[0-9]* /dev/dxg"
+
+# has_gpu: whether this machine has something that the GPU build could use: a card, or Vulkan's loader.
+has_gpu() {
+  local node
+  [ "$(uname -s)" = Linux ] || return 0
+  for node in $gpu_nodes; do [ ! -e "$node" ] || return 0; done
+  { ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null || true; } | grep -q 'libvulkan\.so\.1'
+}
+
+# features: what cargo is to be told so that it builds what this machine can use. TANDEM_BUILD=cpu or gpu decides instead.
+features() {
+  local build="${TANDEM_BUILD:-}"
+  if [ -z "$build" ]; then
+    # What is built already is used: two kinds of build would take twice the time.
+    if has_gpu || compgen -G "$CARGO_TARGET_DIR/release/.fingerprint/burn-wgpu-*" >/dev/null; then build=gpu; else build=cpu; fi
+  fi
+  case "$build" in
+    gpu) ;;
+    cpu) echo --no-default-features ;;
+    *) printf 'error: TANDEM_BUILD is `%s`, it must be `cpu` or `gpu`\n' "$build" >&2; return 1 ;;
+  esac
+}
+
 # as_root COMMAND: with sudo where that is needed.
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 

@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 use tandem_data::DemoCorpus;
+use tandem_flow::Random;
 
 use crate::support::{Workplace, run, stderr, stdout, tandem};
 
@@ -324,4 +325,41 @@ fn features_are_kept_in_a_run_and_switches_can_be_turned_off() {
     let text = stderr(&output);
     assert!(text.contains("--sample-rate: 22050 here, 16000 in the checkpoint"), "{text}");
     assert!(text.contains("--reset-training"), "{text}");
+}
+
+/// A file of settings may be anything: it is read, or refused with exit code 2. `TANDEM_MUTATIONS` says how many are tried.
+#[test]
+fn no_config_file_crashes_the_program() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("config.yaml");
+    let init = run(&format!("config init {}", path.display()));
+    assert!(init.status.success(), "{}", stderr(&init));
+    let valid = fs::read(&path).expect("written");
+    let tried: usize = std::env::var("TANDEM_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
+    let bomb: String =
+        ('b'..='j').map(|c| format!("{c}: &{c} [{}]\n", format!("*{},", (c as u8 - 1) as char).repeat(9))).collect();
+    let mut files = vec![format!("a: &a [x,x,x,x]\n{bomb}").into_bytes(), b"[".repeat(50_000), b"{a: ".repeat(50_000)];
+    let pieces =
+        [": ", "- ", "[", "{", "'", "\"", "&a ", "*a", "\t", "\n", "!!int ", "99999999999999999999", "\u{0}", "%"];
+    for number in 0..tried {
+        let (mut random, mut bytes) = (Random::at(&[11, number as u64]), valid.clone());
+        for _ in 0..=random.below(4) {
+            let at = random.below(bytes.len() + 1);
+            match random.below(4) {
+                0 => bytes.truncate(at),
+                1 if at < bytes.len() => bytes[at] = random.below(256) as u8,
+                2 => bytes.splice(at..at, pieces[random.below(pieces.len())].bytes()).for_each(drop),
+                // A key that is only a comment in the file becomes one.
+                _ => bytes = String::from_utf8_lossy(&bytes).replacen("# ", "", 1 + random.below(9)).into_bytes(),
+            }
+        }
+        files.push(bytes);
+    }
+    for (number, bytes) in files.iter().enumerate() {
+        fs::write(&path, bytes).expect("written");
+        let output = run(&format!("config check {}", path.display()));
+        let text = stderr(&output);
+        assert!(matches!(output.status.code(), Some(0 | 2)) && !text.contains("panicked"), "file {number}: {text}");
+        assert!(output.status.success() || text.contains("config.yaml"), "file {number}: {text}");
+    }
 }

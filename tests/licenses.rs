@@ -51,6 +51,17 @@ fn every_dependency_has_a_licence_we_can_ship() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
+/// `cargo deny` is told the same.
+#[test]
+fn deny_toml_allows_the_same_licenses() {
+    let dir = std::env::var("CARGO_MANIFEST_DIR").expect("run by cargo");
+    let text = std::fs::read_to_string(format!("{dir}/../../deny.toml")).expect("there");
+    let list = text.split("allow = [").nth(1).and_then(|rest| rest.split(']').next()).expect("a list");
+    let entries = list.lines().map(str::trim).filter(|line| line.starts_with('"'));
+    let allowed: Vec<&str> = entries.map(|line| line.trim_matches(['"', ','])).collect();
+    assert_eq!(allowed, ALLOWED);
+}
+
 #[test]
 fn the_check_can_fail() {
     for (license, fine) in [("GPL-3.0-only", false), ("MIT OR GPL-3.0-only", true), ("MIT AND LGPL-2.1-only", false)] {

@@ -16,5 +16,6 @@ mod scripts;
 mod simulate;
 mod support;
 mod train;
+mod unsafe_code;
 mod warm_start;
 mod words;

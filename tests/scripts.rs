@@ -30,6 +30,36 @@ fn checkout(path: PathBuf, word: &str, age: Duration) -> PathBuf {
     path
 }
 
+/// What a script's function prints in a machine with these device nodes and this output of `ldconfig`.
+fn features(nodes: &str, libraries: &str, build: Option<&str>, target: &Path) -> (String, bool) {
+    let common = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/common.sh"));
+    let script = format!(". {}; gpu_nodes='{nodes}'; ldconfig() {{ echo '{libraries}'; }}; features", common.display());
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &script]).env("CARGO_TARGET_DIR", target).env_remove("TANDEM_BUILD");
+    let output = bash.envs(build.map(|build| ("TANDEM_BUILD", build))).output().expect("bash");
+    (String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned(), output.status.success())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_machine_without_a_gpu_gets_the_shorter_build_unless_it_has_the_other() {
+    let target = tempfile::tempdir().expect("a folder");
+    let (node, none) = (target.path().join("renderD128"), target.path().join("renderD*"));
+    let on = |nodes: &Path, libraries, build| features(&nodes.display().to_string(), libraries, build, target.path());
+    let (gpu, cpu) = ((String::new(), true), ("--no-default-features".to_owned(), true));
+    assert_eq!(on(&none, "libc.so.6", None), cpu);
+    assert_eq!(on(&none, "libvulkan.so.1 (libc6)", None), gpu, "a driver may come at any time");
+    assert_eq!(on(&none, "libc.so.6", Some("gpu")), gpu);
+    assert_eq!(on(&none, "libvulkan.so.1", Some("cpu")), cpu);
+    assert!(!on(&none, "", Some("tpu")).1, "not a kind of build");
+    fs::write(&node, "").expect("written");
+    assert_eq!(on(&none, "libc.so.6", None), gpu, "a card");
+    fs::remove_file(&node).expect("there");
+    // The tests have built it already: it is used, and nothing is built twice.
+    fs::create_dir_all(target.path().join("release/.fingerprint/burn-wgpu-1")).expect("made");
+    assert_eq!(on(&none, "libc.so.6", None), gpu);
+}
+
 /// Two checkouts share a target folder; cargo alone would run the newer one's program in both.
 #[cfg(unix)]
 #[test]

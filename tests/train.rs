@@ -663,3 +663,24 @@ fn known_times_do_not_depend_on_the_rate_of_the_features() {
     let (files, features) = (uniform("files", ""), uniform("features", "--sample-rate 16000"));
     assert!((files / features - 1.0).abs() < 1e-9, "{files} {features}");
 }
+
+/// Training on a disk that is full ends in an error that names the file and what to do, and goes on when there is room.
+#[cfg(unix)]
+#[test]
+fn a_run_on_a_full_disk_says_what_to_do_and_resumes() {
+    let work = Workplace::new(12, 1);
+    let settings = "--batch-size 4 --max-steps 4 --checkpoint-every 2 --log-every 1 --backend cpu";
+    work.trained("whole", settings);
+    // Files may not grow beyond 64 kB, like on a disk that is full: the log fits, no checkpoint does.
+    let arguments = work.arguments("run", settings).join(" ");
+    let train = format!("trap '' XFSZ; ulimit -f 64; exec {} {arguments}", env!("CARGO_BIN_EXE_tandem"));
+    let output = Command::new("bash").args(["-c", &train]).env("LC_ALL", "C.UTF-8").output().expect("bash");
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let place = work.path("run/checkpoints/step-00000004").display().to_string();
+    assert!(text.contains(&place) && text.contains("hint: make room on that disk"), "{text}");
+    assert!(stdout(&output).contains("\"checkpoint_failed\""), "said as soon as it was known");
+    work.trained("run", settings);
+    assert_eq!(work.losses("run"), work.losses("whole"));
+    assert_eq!(work.weights("run", 4), work.weights("whole", 4));
+}

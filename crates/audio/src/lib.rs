@@ -24,6 +24,8 @@
 //! # Ok::<(), tandem_audio::SettingsError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod decode;
 pub mod formant;
 mod mel;

@@ -43,6 +43,17 @@ impl Failure {
         self
     }
 
+    /// What to do about an error of the system, where something was to be written.
+    pub(crate) fn hint_about(self, error: &std::io::Error, messages: &Messages) -> Failure {
+        use std::io::ErrorKind::*;
+        self.hint(messages.get(match error.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => "hint-disk-full",
+            ReadOnlyFilesystem | PermissionDenied => "hint-not-writable",
+            NotFound | NotADirectory | AlreadyExists | IsADirectory => "hint-no-folder",
+            _ => "hint-disk-failed",
+        }))
+    }
+
     /// The same, with the place where it went wrong.
     pub(crate) fn at(mut self, place: &dyn std::fmt::Display) -> Failure {
         self.message = format!("{place}: {}", self.message);

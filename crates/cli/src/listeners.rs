@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tandem_model::Losses;
 use tandem_observe::{EventFile, METRICS, Metric, MetricsServer, Read, Sample, exposition};
@@ -14,6 +14,7 @@ use crate::messages::Messages;
 /// Writes what happens for TensorBoard (SPEC F20).
 pub(crate) struct Board {
     file: EventFile,
+    dir: PathBuf,
 }
 
 impl Board {
@@ -27,7 +28,7 @@ impl Board {
         let rows: String = settings.iter().map(row).collect();
         file.text(step.unwrap_or(0), "settings", &format!("| flag | value | source |\n|---|---|---|\n{rows}"))?;
         file.flush()?;
-        Ok(Board { file })
+        Ok(Board { file, dir: dir.to_owned() })
     }
 
     pub(crate) fn hear(&mut self, event: &Event<'_>) -> io::Result<()> {
@@ -102,15 +103,12 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Tells them; what one of them cannot write any more is returned once, and the run continues without it.
-    pub(crate) fn hear(&mut self, event: &Event<'_>) -> Option<io::Error> {
+    /// Tells them; the folder that one of them cannot write to any more is returned once, and the run continues without it.
+    pub(crate) fn hear(&mut self, event: &Event<'_>) -> Option<(PathBuf, io::Error)> {
         if let (Some(metrics), Event::Snapshot(snapshot)) = (&self.metrics, event) {
             metrics.set(exposition(snapshot));
         }
-        let failed = self.board.as_mut().and_then(|board| board.hear(event).err());
-        if failed.is_some() {
-            self.board = None;
-        }
-        failed
+        let error = self.board.as_mut().and_then(|board| board.hear(event).err())?;
+        self.board.take().map(|board| (board.dir, error))
     }
 }

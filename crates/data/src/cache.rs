@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use tandem_audio::{MelSettings, MelStats};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::files::{FORGOTTEN, remove_leftovers};
+
 const MAGIC: &[u8; 8] = b"TNDMMEL1";
 const HEADER_BYTES: usize = 48;
 /// Changing how keys are made changes this.
@@ -100,7 +102,8 @@ impl Cache {
         let dir = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
         let mut bytes = 0;
         if mode == CacheMode::Disk {
-            remove_leftovers(&dir);
+            // A young one may belong to a run that is at work.
+            entries(&dir).for_each(|part| remove_leftovers(&part.path(), FORGOTTEN));
             bytes = size_of_dir(&root);
         }
         let (bytes, counters) = (Mutex::new(bytes), Counters::default());
@@ -372,18 +375,6 @@ fn size_of_settings(dir: &Path) -> u64 {
         .filter_map(|entry| entry.metadata().ok())
         .map(|metadata| metadata.len())
         .sum()
-}
-
-/// Temporary files of runs that were killed. A young one may belong to a run that is at work.
-fn remove_leftovers(dir: &Path) {
-    const OLD: std::time::Duration = std::time::Duration::from_secs(3600);
-    for entry in entries(dir).flat_map(|part| entries(&part.path())) {
-        let temporary = entry.file_name().as_encoded_bytes().starts_with(b".tmp");
-        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
-        if temporary && age.is_some_and(|age| age > OLD) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,12 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
+
+/// What the names of temporary files begin with.
+const TEMPORARY: &str = ".tmp";
+/// After so long a temporary file in a folder that others may write to as well belongs to nobody.
+pub const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// Writes a small file so that it is there whole or not at all.
 ///
@@ -11,13 +17,24 @@ use std::path::Path;
 /// Of the system; what was there before is then still there.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir)?;
     // The file itself: errors of a `NamedTempFile` name the temporary file, which no user knows.
     file.as_file_mut().write_all(bytes)?;
     make_readable(file.path(), 0o644)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
     sync_dir(dir)
+}
+
+/// Takes away temporary files that a kill left in a folder, if they are at least so old: a younger one may be in use.
+pub fn remove_leftovers(dir: &Path, age: Duration) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let temporary = entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes());
+        let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if temporary && (age.is_zero() || old().is_some_and(|old| old >= age)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Temporary files are private; what is left for the user has the usual permissions.
@@ -45,4 +62,26 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     #[cfg(not(unix))]
     let _ = dir;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_temporary_files_that_are_old_enough_are_taken_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for name in [".tmpYoung", ".tmpOld", "kept"] {
+            let file = fs::File::create(dir.path().join(name)).expect("made");
+            let age = if name == ".tmpYoung" { Duration::ZERO } else { 2 * FORGOTTEN };
+            file.set_modified(std::time::SystemTime::now() - age).expect("set");
+        }
+        let there = |name: &str| dir.path().join(name).exists();
+        remove_leftovers(dir.path(), FORGOTTEN);
+        assert!(there(".tmpYoung") && !there(".tmpOld") && there("kept"));
+        remove_leftovers(dir.path(), Duration::ZERO);
+        assert!(!there(".tmpYoung") && there("kept"));
+        write_atomically(&dir.path().join("kept"), b"new").expect("written");
+        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 1, "and writing leaves none");
+    }
 }

@@ -21,6 +21,7 @@ use std::time::UNIX_EPOCH;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::fault::ClipFault;
+use crate::files::{FORGOTTEN, remove_leftovers};
 use crate::sources::read_at;
 
 const MAGIC: &[u8; 8] = b"TNDMIDX3";
@@ -363,6 +364,7 @@ impl Index {
     pub(crate) fn save(&mut self, dir: &Path, settings: u64) -> io::Result<()> {
         let Tokens::Memory(tokens) = &self.tokens else { return Ok(()) };
         std::fs::create_dir_all(dir)?;
+        remove_leftovers(dir, FORGOTTEN);
         let (mut hash, mut file) = (Xxh3::new(), tempfile::NamedTempFile::new_in(dir)?);
         for some in tokens.chunks(1 << 16) {
             let bytes: Vec<u8> = some.iter().flat_map(|token| token.to_le_bytes()).collect();

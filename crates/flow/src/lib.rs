@@ -47,6 +47,8 @@
 //! # Ok::<(), tandem_flow::Error>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod autotune;
 mod budget;
 mod clock;

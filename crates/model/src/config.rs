@@ -175,6 +175,53 @@ impl ModelConfig {
         }
     }
 
+    /// Whether a model can have these shapes: a file may say anything.
+    ///
+    /// # Errors
+    ///
+    /// The first number that cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        const MOST: u64 = 1 << 16;
+        let mut lines = Vec::new();
+        flatten("", &serde_json::to_value(self).unwrap_or_default(), &mut lines);
+        let sizes = lines.iter().filter_map(|(name, value)| Some((name, value.parse::<u64>().ok()?)));
+        for (name, size) in sizes {
+            if size > MOST || (size == 0 && !name.ends_with("blocks") && !name.ends_with("convolutions")) {
+                return Err(format!("{name} cannot be {size}"));
+            }
+        }
+        for (name, width, heads) in
+            [("text", self.text.width, self.text.heads), ("speaker", self.speaker.width, self.speaker.heads)]
+        {
+            if width % (2 * heads) != 0 {
+                return Err(format!("{name}.width cannot be {width} with {heads} heads"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a model of these shapes can have so few values. A file of a few bytes must not make a model of many gigabytes.
+    pub fn can_have(&self, values: usize) -> bool {
+        let TextConfig { width: text, blocks, convolutions, .. } = self.text;
+        let speaker = if self.reference { self.speaker.width } else { 0 };
+        let DecoderConfig { width, hidden, blocks: flow_blocks, mean_blocks, group } = self.decoder;
+        let at_least = [
+            [self.vocabulary, text, 1],
+            [text, text, blocks],
+            [text, text, convolutions],
+            [text, self.speaker.width, 1],
+            [speaker, speaker, self.speaker.blocks],
+            [speaker, self.speaker.latents, 1],
+            [self.duration_width, self.duration_width, 1],
+            [width, hidden, flow_blocks],
+            [width, hidden, mean_blocks],
+            [width, self.n_mels, group],
+        ];
+        at_least
+            .iter()
+            .all(|sizes| sizes.iter().try_fold(1usize, |a, &b| a.checked_mul(b)).is_some_and(|n| n <= values))
+    }
+
     /// Says what differs from another configuration, one line for each difference.
     pub fn differences(&self, other: &ModelConfig) -> Vec<String> {
         let flat = |config: &ModelConfig| -> Vec<(String, String)> {
@@ -201,5 +248,42 @@ fn flatten(prefix: &str, value: &serde_json::Value, lines: &mut Vec<(String, Str
             }
         }
         None => lines.push((prefix.to_owned(), value.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, Voice, weights};
+
+    #[test]
+    fn every_size_is_believed_and_shapes_that_no_file_can_fill_are_not() {
+        for reference in [false, true] {
+            for size in Size::ALL {
+                assert_eq!(ModelConfig::new(size, 60, 80, reference).check(), Ok(()), "{size}");
+            }
+            let config = ModelConfig::new(Size::Smoke, 60, 80, reference);
+            let tensors = weights::export(&Voice::new(&config, 1, &Device::flex()));
+            let values = tensors.values().map(|tensor| tensor.values.len()).sum();
+            assert!(config.can_have(values));
+            let changes: [(&str, fn(&mut ModelConfig)); 6] = [
+                ("vocabulary", |config| config.vocabulary = 1 << 16),
+                ("text", |config| config.text.width = 1 << 14),
+                ("convolutions", |config| config.text.convolutions = 1 << 16),
+                ("speaker", |config| config.speaker.width = 1 << 16),
+                ("duration", |config| config.duration_width = 1 << 16),
+                ("decoder", |config| config.decoder.hidden = 1 << 16),
+            ];
+            for (name, change) in changes {
+                let mut config = config.clone();
+                change(&mut config);
+                assert!(!config.can_have(values), "{name}");
+            }
+        }
+        let mut wrong = ModelConfig::new(Size::Smoke, 60, 80, true);
+        wrong.text.heads = 0;
+        assert_eq!(wrong.check(), Err("text.heads cannot be 0".to_owned()));
+        wrong.text.heads = 5;
+        assert_eq!(wrong.check(), Err("text.width cannot be 96 with 5 heads".to_owned()));
     }
 }

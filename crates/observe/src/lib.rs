@@ -18,6 +18,8 @@
 //! | `chrome_trace.rs` | [`write_chrome_trace`]: spans as a file for Perfetto and chrome://tracing |
 //! | `images.rs` | spectrograms, alignments and curves as images |
 
+#![forbid(unsafe_code)]
+
 mod advise;
 mod chrome_trace;
 mod html;

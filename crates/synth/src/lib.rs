@@ -8,6 +8,8 @@
 //! | `evaluate.rs` | [`evaluate`]: mel, duration and boundary errors on held-out clips |
 //! | `validation.rs` | [`validation_losses`]: the loss on clips that are not trained on |
 
+#![forbid(unsafe_code)]
+
 mod evaluate;
 mod sampler;
 mod sentences;

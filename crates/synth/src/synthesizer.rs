@@ -153,6 +153,10 @@ impl Synthesizer {
 
     /// Puts weights on a device.
     pub fn from_weights(bundle: Bundle, tensors: &Tensors, device: &Device) -> Result<Synthesizer, SynthesisError> {
+        let values = tensors.values().map(|tensor| tensor.values.len()).sum();
+        if !bundle.config.can_have(values) {
+            return Err(SynthesisError::Weights(WeightsError::Different(Vec::new())));
+        }
         let voice = weights::import(Voice::new(&bundle.config, 0, device), tensors).map_err(SynthesisError::Weights)?;
         Ok(Synthesizer::new(voice, bundle, device))
     }

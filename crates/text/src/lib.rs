@@ -29,6 +29,8 @@
 //! # Ok::<(), tandem_text::FrontendError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod english;
 mod frontend;
 mod language;

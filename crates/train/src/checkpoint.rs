@@ -15,10 +15,11 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tandem_audio::{MelSettings, MelStats};
-use tandem_data::files::{make_readable, sync_dir, write_atomically};
+use tandem_data::files::{make_readable, remove_leftovers, sync_dir, write_atomically};
 use tandem_flow::Cursor;
 use tandem_model::weights::{self, Tensors};
 use tandem_model::{Device, ModelConfig};
@@ -338,6 +339,7 @@ impl Checkpoints {
 
     /// Takes away what a killed run left half-written, and brings back what it was about to replace.
     pub fn sweep(&self) {
+        remove_leftovers(&self.dir, Duration::ZERO);
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(step) = name.strip_prefix(REPLACED).and_then(|step| step.parse().ok()) {
@@ -418,7 +420,15 @@ fn parse_state(dir: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
     if format != Some(u64::from(FORMAT)) {
         return Err(CheckpointError::Format(dir.to_owned(), format));
     }
-    serde_json::from_slice(bytes).map_err(|error| CheckpointError::State(dir.to_owned(), error))
+    let state: State = serde_json::from_slice(bytes).map_err(|error| CheckpointError::State(dir.to_owned(), error))?;
+    let damaged = |what: String| CheckpointError::Damaged(dir.to_owned(), format!("{STATE}: {what}"));
+    state.model.check().map_err(damaged)?;
+    state.mel.check().map_err(|error| damaged(error.to_string()))?;
+    let (bands, stats) = (state.model.n_mels, &state.stats);
+    if [state.mel.n_mels, stats.mean.len(), stats.std.len()] != [bands; 3] {
+        return Err(damaged(format!("{bands} mel bands of the model, other numbers of its features")));
+    }
+    Ok(state)
 }
 
 /// The voice of a checkpoint, on a device, with its averaged weights.

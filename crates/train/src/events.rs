@@ -120,6 +120,13 @@ pub enum Event<'a> {
         /// Why.
         error: &'a CheckpointError,
     },
+    /// The losses could not be written to the log; it is tried again, the run continues.
+    LogFailed {
+        /// The log.
+        path: &'a std::path::Path,
+        /// Why.
+        error: &'a std::io::Error,
+    },
     /// Speech was made.
     Sample {
         /// After this step.

@@ -34,22 +34,26 @@ fn discount(size: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
+        // SAFETY: the caller promises the same to us.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
+        // SAFETY: the caller promises the same to us.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         discount(layout.size());
+        // SAFETY: the caller promises the same to us.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         discount(layout.size());
         count(size);
+        // SAFETY: the caller promises the same to us.
         unsafe { System.realloc(block, layout, size) }
     }
 }

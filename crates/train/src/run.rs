@@ -16,11 +16,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use tandem_data::files::write_atomically;
+use tandem_data::files::{remove_leftovers, write_atomically};
 
 use crate::checkpoint::Checkpoints;
 use crate::settings::ResolvedSetting;
@@ -109,6 +110,14 @@ impl RunDir {
         Ok(())
     }
 
+    /// Takes away what a killed run left half-written. The folder must be taken.
+    pub fn sweep(&self) {
+        for dir in [&self.path, &self.samples()] {
+            remove_leftovers(dir, Duration::ZERO);
+        }
+        self.checkpoints().sweep();
+    }
+
     /// Moves a run out of the way: `RUN` becomes `RUN.1`, `RUN.2`, …, whichever is free. What was taken has moved with it.
     pub fn archive(&self) -> io::Result<PathBuf> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -156,6 +165,8 @@ impl RunDir {
 #[derive(Debug)]
 pub struct Log {
     file: fs::File,
+    /// Lines that could not be written so far.
+    unwritten: Vec<u8>,
 }
 
 impl Log {
@@ -171,17 +182,33 @@ impl Log {
             }
             write_atomically(path, &kept)?;
         }
-        Ok(Log { file: fs::OpenOptions::new().create(true).append(true).open(path)? })
+        let file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Log { file, unwritten: Vec::new() })
     }
 
-    /// Adds lines; they must have a `step`.
+    /// Adds lines; they must have a `step`. When they cannot be written they are kept, and written before the next ones.
     pub fn add(&mut self, lines: &[Value]) -> io::Result<()> {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        lines.iter().for_each(|line| self.unwritten.extend(format!("{line}\n").bytes()));
+        self.catch_up()
+    }
+
+    /// Whether lines could not be written so far.
+    pub fn is_behind(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Writes what could not be written before.
+    pub fn catch_up(&mut self) -> io::Result<()> {
+        if self.unwritten.is_empty() {
+            return Ok(());
+        }
         let before = self.file.metadata()?.len();
-        self.file.write_all(text.as_bytes()).inspect_err(|_| {
+        self.file.write_all(&self.unwritten).inspect_err(|_| {
             // Half a line would spoil the next one.
             let _ = self.file.set_len(before);
-        })
+        })?;
+        self.unwritten.clear();
+        Ok(())
     }
 }
 
@@ -189,4 +216,53 @@ impl Log {
 pub fn read_log(path: &Path) -> io::Result<Vec<Value>> {
     let text = fs::read(path)?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn lines_that_could_not_be_written_are_written_before_the_next_ones() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("log.jsonl");
+        let mut log = Log::open(&path, 0).expect("made");
+        log.add(&[json!({"step": 1})]).expect("there is room");
+        // A device that is always full.
+        let full = fs::OpenOptions::new().append(true).open("/dev/full").expect("Linux has it");
+        let good = std::mem::replace(&mut log.file, full);
+        for step in 2..=3 {
+            let error = log.add(&[json!({"step": step})]).expect_err("no room");
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            assert!(log.is_behind());
+        }
+        log.file = good;
+        log.catch_up().expect("there is room again");
+        log.add(&[json!({"step": 4})]).expect("there is room");
+        assert!(!log.is_behind());
+        let steps: Vec<Value> = read_log(&path).expect("there").iter().map(|line| line["step"].clone()).collect();
+        assert_eq!(steps, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_a_kill_left_half_written_is_taken_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let run = RunDir::new(dir.path());
+        fs::create_dir_all(run.samples()).expect("made");
+        fs::create_dir_all(dir.path().join("checkpoints")).expect("made");
+        for name in [
+            ".tmpA",
+            "samples/.tmpB",
+            "checkpoints/.tmpC",
+            "checkpoints/best",
+            "log.jsonl",
+            "samples/step-00000001.wav",
+        ] {
+            fs::write(dir.path().join(name), "x").expect("written");
+        }
+        run.sweep();
+        let left = |dir: &Path| fs::read_dir(dir).expect("there").count();
+        assert_eq!((left(dir.path()), left(&run.samples()), left(&dir.path().join("checkpoints"))), (3, 1, 1));
+    }
 }

@@ -253,9 +253,10 @@ impl Trainer {
         }
         steps_loop.monitor.write(&context);
         drop(flow);
-        let flushed = caught(|| self.flush(&mut steps_loop, on_event));
+        let flushed = caught(|| self.flush(&mut steps_loop, on_event))
+            .and_then(|_| steps_loop.log.catch_up().map_err(|error| TrainError::Io(self.run.log_path(), error)));
         // What went wrong first is what is reported.
-        trained = trained.and_then(|ending| flushed.map(|_| ending));
+        trained = trained.and_then(|ending| flushed.map(|()| ending));
         let saved = self.save(started, on_event);
         let report = self.report(&context, &mut steps_loop, &trained);
         let written = self.run.write_report(&report).map_err(|error| TrainError::Io(self.run.report_path(), error));
@@ -276,7 +277,7 @@ impl Trainer {
         // That of an earlier start says nothing about this one.
         let _ = std::fs::remove_file(self.run.report_path());
         let checkpoints = self.run.checkpoints();
-        checkpoints.sweep();
+        self.run.sweep();
         // What came after the start, or is of the same step and another history, is not part of this run any more.
         let later = |step: &u64| *step > first_step || (*step == first_step && self.state.saved.is_none());
         for step in checkpoints.steps().into_iter().filter(later) {

@@ -30,7 +30,7 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             settings: TrainConfig::default(),
             model: ModelConfig::new(Size::Smoke, 10, 80, true),
             mel: MelSettings::default(),
-            stats: MelStats { mean: vec![0.1; 3], std: vec![1.0 / 3.0; 3] },
+            stats: MelStats { mean: vec![0.1; 80], std: vec![1.0 / 3.0; 80] },
             frontend: tandem_text::Frontend::default(),
             data: DataIdentity {
                 dir: "x".to_owned(),

@@ -1,7 +1,7 @@
 //! The transform behind [`LogMel`](crate::LogMel): eight neighboring frames at a time.
 //!
 //! Every step is written once for any vector of eight ([`Vector`]) and compiled for plain arrays and, on x86, for AVX2 with
-//! FMA, chosen when the program runs. All of it must be inlined into the function that names those features, or the
+//! FMA, chosen when the program runs (`pulp`). All of it must be inlined into the function that names those features, or the
 //! compiler falls back to calls per value (seen: 25 times slower); hence `#[inline(always)]` throughout and no
 //! closures on the way. Arrays alone, left to the compiler, were half as fast (measured).
 //!
@@ -38,8 +38,8 @@ struct Z<L> {
 
 impl<L: Vector> Z<L> {
     #[inline(always)]
-    fn load(pair: &Pair) -> Z<L> {
-        Z { re: L::load(&pair.re.0), im: L::load(&pair.im.0) }
+    fn load(token: L::Token, pair: &Pair) -> Z<L> {
+        Z { re: L::load(token, &pair.re.0), im: L::load(token, &pair.im.0) }
     }
 
     #[inline(always)]
@@ -61,13 +61,14 @@ impl<L: Vector> Z<L> {
     /// Times -i.
     #[inline(always)]
     fn turn(self) -> Z<L> {
-        Z { re: self.im, im: L::splat(0.0).sub(self.re) }
+        Z { re: self.im, im: L::splat(self.re.token(), 0.0).sub(self.re) }
     }
 
     /// Times cos + i sin.
     #[inline(always)]
     fn rotate(self, (cos, sin): (f32, f32)) -> Z<L> {
-        let (cos, sin, minus_sin) = (L::splat(cos), L::splat(sin), L::splat(-sin));
+        let token = self.re.token();
+        let (cos, sin, minus_sin) = (L::splat(token, cos), L::splat(token, sin), L::splat(token, -sin));
         Z { re: self.im.fma(minus_sin, self.re.mul(cos)), im: self.im.fma(cos, self.re.mul(sin)) }
     }
 }
@@ -89,7 +90,9 @@ fn dft8<L: Vector>(a: [Z<L>; 8]) -> [Z<L>; 8] {
     let even = dft4([a[0].add(a[4]), a[1].add(a[5]), a[2].add(a[6]), a[3].add(a[7])]);
     let d = [a[0].sub(a[4]), a[1].sub(a[5]), a[2].sub(a[6]), a[3].sub(a[7])];
     // Times the eighth roots of unity 1, (1-i)/√2, -i, (-1-i)/√2.
-    let (root, minus_root) = (L::splat(std::f32::consts::FRAC_1_SQRT_2), L::splat(-std::f32::consts::FRAC_1_SQRT_2));
+    let token = a[0].re.token();
+    let root = L::splat(token, std::f32::consts::FRAC_1_SQRT_2);
+    let minus_root = L::splat(token, -std::f32::consts::FRAC_1_SQRT_2);
     let first = Z { re: d[1].re.add(d[1].im).mul(root), im: d[1].im.sub(d[1].re).mul(root) };
     let third = Z { re: d[3].im.sub(d[3].re).mul(root), im: d[3].re.add(d[3].im).mul(minus_root) };
     let odd = dft4([d[0], first, d[2].turn(), third]);
@@ -117,7 +120,9 @@ pub(crate) struct Wide {
     bins: usize,
     power: bool,
     floor: f32,
-    has_avx2: bool,
+    /// There is one where the processor has AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    avx2: Option<pulp::x86::V3>,
 }
 
 /// What a transform works in; one for each thread.
@@ -156,10 +161,6 @@ impl Wide {
             length /= 8;
         }
         let bins = filters.iter().map(|(first, weights)| first + weights.len()).max().unwrap_or(1);
-        #[cfg(target_arch = "x86_64")]
-        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        #[cfg(not(target_arch = "x86_64"))]
-        let has_avx2 = false;
         let columns = columns(n_fft, hop);
         Wide {
             n_fft,
@@ -173,7 +174,8 @@ impl Wide {
             bins,
             power,
             floor,
-            has_avx2,
+            #[cfg(target_arch = "x86_64")]
+            avx2: pulp::x86::V3::try_new(),
         }
     }
 
@@ -191,45 +193,37 @@ impl Wide {
     pub(crate) fn run(&self, signal: &[f32], frames: usize, out: &mut [f32], stride: usize, scratch: &mut Scratch) {
         assert!(signal.len() >= (frames.saturating_sub(1)) * self.hop + self.n_fft);
         scratch.doubtful.clear();
+        let job = Job { wide: self, signal, frames, out, stride, scratch };
         #[cfg(target_arch = "x86_64")]
-        if self.has_avx2 {
-            // SAFETY: `has_avx2` says that this machine has the features the function is compiled for.
-            unsafe { self.run_avx2(signal, frames, out, stride, scratch) };
-            return;
+        if let Some(token) = self.avx2 {
+            return token.vectorize(OnAvx2(token, job));
         }
-        self.run_inlined::<Plain>(signal, frames, out, stride, scratch);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn run_avx2(&self, signal: &[f32], frames: usize, out: &mut [f32], stride: usize, scratch: &mut Scratch) {
-        self.run_inlined::<Avx2>(signal, frames, out, stride, scratch);
+        job.run::<Plain>(());
     }
 
     #[inline(always)]
     fn run_inlined<L: Vector>(
         &self,
-        signal: &[f32],
-        frames: usize,
-        out: &mut [f32],
-        stride: usize,
+        token: L::Token,
+        (signal, frames): (&[f32], usize),
+        (out, stride): (&mut [f32], usize),
         scratch: &mut Scratch,
     ) {
         for chunk in (0..frames).step_by(CHUNK) {
             let chunk_frames = CHUNK.min(frames - chunk);
             self.rearrange(&signal[chunk * self.hop..], &mut scratch.phases);
             for first in (0..chunk_frames).step_by(WIDTH) {
-                self.transform::<L>(first, scratch);
+                self.transform::<L>(token, first, scratch);
                 let mut peaks = [0.0; WIDTH];
-                self.magnitudes::<L>(scratch).store(&mut peaks);
+                self.magnitudes::<L>(token, scratch).store(&mut peaks);
                 let limits = vector!(lane => peaks[lane] * DOUBT);
                 let mut doubts = [false; WIDTH];
                 let count = WIDTH.min(chunk_frames - first);
                 let at = chunk + first;
                 for (filter, (bin, weights)) in self.filters.iter().enumerate() {
-                    let mut sum = L::splat(0.0);
+                    let mut sum = L::splat(token, 0.0);
                     for (magnitude, &weight) in scratch.magnitude[*bin..*bin + weights.len()].iter().zip(weights) {
-                        sum = L::load(&magnitude.0).fma(L::splat(weight), sum);
+                        sum = L::load(token, &magnitude.0).fma(L::splat(token, weight), sum);
                     }
                     let mut values = [0.0; WIDTH];
                     sum.store(&mut values);
@@ -287,9 +281,9 @@ impl Wide {
 
     /// The complex transform of eight frames, beginning with frame `first` of the chunk. The result is in `a`.
     #[inline(always)]
-    fn transform<L: Vector>(&self, first: usize, scratch: &mut Scratch) {
+    fn transform<L: Vector>(&self, token: L::Token, first: usize, scratch: &mut Scratch) {
         let half = self.n_fft / 2;
-        let zero = Z { re: L::splat(0.0), im: L::splat(0.0) };
+        let zero = Z { re: L::splat(token, 0.0), im: L::splat(token, 0.0) };
         let phases = &scratch.phases[first..];
         let (a, b) = (&mut scratch.a[..half], &mut scratch.b[..half]);
         // The first pass reads pairs of samples.
@@ -298,7 +292,7 @@ impl Wide {
             let mut input = [zero; 8];
             for k in 0..8 {
                 let n = 2 * (p + span * k);
-                input[k] = Z { re: self.sample(phases, n), im: self.sample(phases, n + 1) };
+                input[k] = Z { re: self.sample(token, phases, n), im: self.sample(token, phases, n + 1) };
             }
             let output = dft8(input);
             let to = &mut a[8 * p..8 * p + 8];
@@ -325,7 +319,7 @@ impl Wide {
                 for q in 0..stride {
                     let mut input = [zero; 8];
                     for k in 0..8 {
-                        input[k] = Z::load(&from[q + stride * (p + span * k)]);
+                        input[k] = Z::load(token, &from[q + stride * (p + span * k)]);
                     }
                     let output = dft8(input);
                     let at = q + stride * 8 * p;
@@ -351,14 +345,18 @@ impl Wide {
             for q in 0..stride {
                 let at = |k: usize| q + stride * k;
                 if self.rest == 4 {
-                    let input =
-                        [Z::load(&from[at(0)]), Z::load(&from[at(1)]), Z::load(&from[at(2)]), Z::load(&from[at(3)])];
+                    let input = [
+                        Z::load(token, &from[at(0)]),
+                        Z::load(token, &from[at(1)]),
+                        Z::load(token, &from[at(2)]),
+                        Z::load(token, &from[at(3)]),
+                    ];
                     let output: [Z<L>; 4] = dft4(input);
                     for r in 0..4 {
                         output[r].store(&mut to[at(r)]);
                     }
                 } else {
-                    let (x, y): (Z<L>, Z<L>) = (Z::load(&from[at(0)]), Z::load(&from[at(1)]));
+                    let (x, y): (Z<L>, Z<L>) = (Z::load(token, &from[at(0)]), Z::load(token, &from[at(1)]));
                     x.add(y).store(&mut to[at(0)]);
                     x.sub(y).store(&mut to[at(1)]);
                 }
@@ -373,23 +371,23 @@ impl Wide {
 
     /// Sample `n` of eight frames, windowed.
     #[inline(always)]
-    fn sample<L: Vector>(&self, phases: &[f32], n: usize) -> L {
+    fn sample<L: Vector>(&self, token: L::Token, phases: &[f32], n: usize) -> L {
         let at = self.places[n];
         let values: &[f32; WIDTH] = phases[at..at + WIDTH].try_into().expect("eight values");
-        L::load(values).mul(L::splat(self.window[n]))
+        L::load(token, values).mul(L::splat(token, self.window[n]))
     }
 
     /// From the packed transform to the magnitudes (or powers) of the bins that filters use; returns the largest.
     #[inline(always)]
-    fn magnitudes<L: Vector>(&self, scratch: &mut Scratch) -> L {
+    fn magnitudes<L: Vector>(&self, token: L::Token, scratch: &mut Scratch) -> L {
         let half = self.n_fft / 2;
         let (z, magnitude) = (&scratch.a, &mut scratch.magnitude);
-        let (zero, one_half) = (L::splat(0.0), L::splat(0.5));
-        let edge: Z<L> = Z::load(&z[0]);
+        let (zero, one_half) = (L::splat(token, 0.0), L::splat(token, 0.5));
+        let edge: Z<L> = Z::load(token, &z[0]);
         let mut peak = size(edge.re.add(edge.im), zero, self.power);
         peak.store(&mut magnitude[0].0);
         for k in 1..self.bins.min(half) {
-            let (x, y): (Z<L>, Z<L>) = (Z::load(&z[k]), Z::load(&z[half - k]));
+            let (x, y): (Z<L>, Z<L>) = (Z::load(token, &z[k]), Z::load(token, &z[half - k]));
             let even = Z { re: x.re.add(y.re).mul(one_half), im: x.im.sub(y.im).mul(one_half) };
             let odd = Z { re: x.im.add(y.im).mul(one_half), im: y.re.sub(x.re).mul(one_half) };
             let turned = odd.rotate(self.untangle[k]);
@@ -401,6 +399,37 @@ impl Wide {
             size(edge.re.sub(edge.im), zero, self.power).store(&mut magnitude[half].0);
         }
         peak
+    }
+}
+
+/// What [`Wide::run`] was asked for.
+struct Job<'a> {
+    wide: &'a Wide,
+    signal: &'a [f32],
+    frames: usize,
+    out: &'a mut [f32],
+    stride: usize,
+    scratch: &'a mut Scratch,
+}
+
+impl Job<'_> {
+    #[inline(always)]
+    fn run<L: Vector>(self, token: L::Token) {
+        self.wide.run_inlined::<L>(token, (self.signal, self.frames), (self.out, self.stride), self.scratch);
+    }
+}
+
+/// It, where there is AVX2.
+#[cfg(target_arch = "x86_64")]
+struct OnAvx2<'a>(pulp::x86::V3, Job<'a>);
+
+#[cfg(target_arch = "x86_64")]
+impl pulp::NullaryFnOnce for OnAvx2<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.1.run::<Avx2>(self.0);
     }
 }
 
@@ -485,7 +514,10 @@ mod tests {
             let filters = (0..=n_fft / 2).map(|bin| (bin, vec![1.0])).collect();
             let mut wide = Wide::new(n_fft, hop, window.clone(), filters, true, 1e-12);
             for portable in [false, true] {
-                wide.has_avx2 &= !portable;
+                #[cfg(target_arch = "x86_64")]
+                if portable {
+                    wide.avx2 = None;
+                }
                 let mut out = vec![0.0; (n_fft / 2 + 1) * frames];
                 let mut scratch = wide.scratch();
                 wide.run(&signal, frames, &mut out, frames, &mut scratch);

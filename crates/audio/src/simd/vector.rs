@@ -10,9 +10,13 @@ pub(crate) struct Eight(pub(crate) [f32; WIDTH]);
 
 /// The same value of eight frames, in a register.
 pub(crate) trait Vector: Copy {
-    fn load(values: &[f32; WIDTH]) -> Self;
+    /// Proof that this machine has the instructions: only who has one can make a vector.
+    type Token: Copy;
+    fn load(token: Self::Token, values: &[f32; WIDTH]) -> Self;
     fn store(self, values: &mut [f32; WIDTH]);
-    fn splat(value: f32) -> Self;
+    fn splat(token: Self::Token, value: f32) -> Self;
+    /// The proof that this one was made with.
+    fn token(self) -> Self::Token;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -42,8 +46,10 @@ macro_rules! vector {
 pub(crate) use vector;
 
 impl Vector for Plain {
+    type Token = ();
+
     #[inline(always)]
-    fn load(values: &[f32; WIDTH]) -> Self {
+    fn load((): (), values: &[f32; WIDTH]) -> Self {
         Plain(*values)
     }
     #[inline(always)]
@@ -51,9 +57,11 @@ impl Vector for Plain {
         *values = self.0;
     }
     #[inline(always)]
-    fn splat(value: f32) -> Self {
+    fn splat((): (), value: f32) -> Self {
         Plain([value; WIDTH])
     }
+    #[inline(always)]
+    fn token(self) {}
     #[inline(always)]
     fn add(self, other: Self) -> Self {
         Plain(vector!(lane => self.0[lane] + other.0[lane]))
@@ -83,60 +91,63 @@ impl Vector for Plain {
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::__m256;
+
+    use pulp::cast;
+    use pulp::x86::V3;
 
     use super::{Vector, WIDTH};
 
-    /// For x86 with AVX2 and FMA. Only `Wide::run_avx2`, which is compiled for them and called only where they exist,
-    /// names this type: that is what makes the calls below sound.
+    /// For x86 with AVX2 and FMA. The token, which takes no room, exists only where they do: that makes every call below
+    /// safe. Only what runs inside of [`V3::vectorize`] is fast.
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx2(__m256);
+    pub(crate) struct Avx2 {
+        values: __m256,
+        token: V3,
+    }
 
     impl Vector for Avx2 {
+        type Token = V3;
+
         #[inline(always)]
-        fn load(values: &[f32; WIDTH]) -> Self {
-            // SAFETY: the features exist (see above); the array has eight values, of any alignment.
-            Avx2(unsafe { _mm256_loadu_ps(values.as_ptr()) })
+        fn load(token: V3, values: &[f32; WIDTH]) -> Self {
+            Avx2 { values: cast(*values), token }
         }
         #[inline(always)]
         fn store(self, values: &mut [f32; WIDTH]) {
-            // SAFETY: as for `load`.
-            unsafe { _mm256_storeu_ps(values.as_mut_ptr(), self.0) }
+            *values = cast(self.values);
         }
         #[inline(always)]
-        fn splat(value: f32) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_set1_ps(value) })
+        fn splat(token: V3, value: f32) -> Self {
+            Avx2 { values: token.avx._mm256_set1_ps(value), token }
+        }
+        #[inline(always)]
+        fn token(self) -> V3 {
+            self.token
         }
         #[inline(always)]
         fn add(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_add_ps(self.0, other.0) })
+            Avx2 { values: self.token.avx._mm256_add_ps(self.values, other.values), ..self }
         }
         #[inline(always)]
         fn sub(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_sub_ps(self.0, other.0) })
+            Avx2 { values: self.token.avx._mm256_sub_ps(self.values, other.values), ..self }
         }
         #[inline(always)]
         fn mul(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_mul_ps(self.0, other.0) })
+            Avx2 { values: self.token.avx._mm256_mul_ps(self.values, other.values), ..self }
         }
         #[inline(always)]
         fn fma(self, factor: Self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_fmadd_ps(self.0, factor.0, other.0) })
+            Avx2 { values: self.token.fma._mm256_fmadd_ps(self.values, factor.values, other.values), ..self }
         }
         #[inline(always)]
         fn sqrt(self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_sqrt_ps(self.0) })
+            Avx2 { values: self.token.avx._mm256_sqrt_ps(self.values), ..self }
         }
         #[inline(always)]
         fn max(self, other: Self) -> Self {
-            // SAFETY: the features exist.
-            Avx2(unsafe { _mm256_max_ps(self.0, other.0) })
+            Avx2 { values: self.token.avx._mm256_max_ps(self.values, other.values), ..self }
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tandem_data::{CorpusSettings, Part};
 use tandem_device::memory::Lane;
 use tandem_device::{Inventory, Lanes};
-use tandem_flow::{Context, ErrorKind, Trace};
+use tandem_flow::{Context, ErrorKind, Stage, Trace};
 use tandem_observe::write_chrome_trace;
 use tandem_train::checkpoint::{self, CheckpointError};
 use tandem_train::{
@@ -202,6 +202,7 @@ pub(crate) fn data_failure(error: &DataError, messages: &Messages) -> Failure {
 
 fn cannot_write(path: &Path, error: &std::io::Error, messages: &Messages) -> Failure {
     Failure::usage(messages.with("cannot-write", &[("path", &path.display()), ("reason", error)]))
+        .hint_about(error, messages)
 }
 
 /// Takes the directory of a run, or says that another process has it.
@@ -325,8 +326,8 @@ impl Session {
         let mut broken = None;
         let mut listeners = self.listeners;
         let report = trainer.run(&context, &mut |event| {
-            if let Some(error) = listeners.hear(&event) {
-                screen.warn(&messages.with("tensorboard-failed", &[("reason", &error)]));
+            if let Some((dir, error)) = listeners.hear(&event) {
+                screen.warn(&messages.with("tensorboard-failed", &[("path", &dir.display()), ("reason", &error)]));
             }
             if let Err(error) = screen.show(&event) {
                 // Nobody listens any more: end as if asked to, with a checkpoint.
@@ -342,7 +343,10 @@ impl Session {
             screen.warn(&messages.with("sim-trace-written", &[("path", &path.display())]));
         }
         let report = report.map_err(|error| {
-            let failure = memory_hints(&error, settings.memory.isolated, failure(&error, messages), messages);
+            let mut failure = memory_hints(&error, settings.memory.isolated, failure(&error, messages), messages);
+            if is_about_data(&error) {
+                failure = failure.hint(messages.with("train-hint-corpus", &[("path", &identity.dir)]));
+            }
             let steps = self.run.checkpoints().steps();
             match steps.last() {
                 Some(step) if matches!(error, TrainError::Memory(..)) => {
@@ -371,7 +375,9 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
             Failure::of(USAGE, error).hint(messages.get("train-hint-foreign"))
         }
         // Written while it runs; anything else of a checkpoint is found before it starts.
-        TrainError::Checkpoint(CheckpointError::Io(..)) => Failure::of(FAILED, error),
+        TrainError::Checkpoint(CheckpointError::Io(_, reason)) | TrainError::Io(_, reason) => {
+            Failure::of(FAILED, error).hint_about(reason, messages)
+        }
         TrainError::Checkpoint(_) | TrainError::Data(_) | TrainError::Locked(_) | TrainError::OtherFeatures(..) => {
             Failure::of(USAGE, error)
         }
@@ -381,6 +387,13 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
         TrainError::NotFinite(..) => Failure::of(FAILED, error).hint(messages.get("train-hint-nan")),
         _ => Failure::of(FAILED, error),
     }
+}
+
+/// Whether the clips may be to blame.
+fn is_about_data(error: &TrainError) -> bool {
+    let TrainError::Stage(stage) = error else { return false };
+    let data_lane = Stage::named(&stage.stage).is_none_or(|stage| stage.lane() == Lane::Data);
+    data_lane && matches!(stage.kind, ErrorKind::Fatal(_) | ErrorKind::TooManyFaults { .. })
 }
 
 /// What to do when a lane has too little memory.

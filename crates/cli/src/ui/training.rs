@@ -328,6 +328,10 @@ impl Screen<'_> {
                 );
                 Ok(())
             }
+            Event::LogFailed { path, error } => {
+                self.warn(&messages.with("train-log-failed", &[("path", &path.display()), ("reason", error)]));
+                Ok(())
+            }
             Event::Sample { step, path } => {
                 self.line(&messages.with("train-sample", &[("step", step), ("path", &path.display())]))
             }
@@ -498,6 +502,7 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         Event::CheckpointFailed { step, error } => {
             json!({"event": "checkpoint_failed", "step": step, "error": error.to_string()})
         }
+        Event::LogFailed { path, error } => json!({"event": "log_failed", "path": path, "error": error.to_string()}),
         Event::Sample { step, path } => json!({"event": "sample", "step": step, "path": path}),
         Event::SampleFailed { step, error } => json!({"event": "sample_failed", "step": step, "error": error}),
         Event::NotFinite { step, clips, policy } => {

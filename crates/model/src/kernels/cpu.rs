@@ -9,6 +9,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Adam;
+use super::unwritten::{in_blocks, in_blocks_with};
 
 /// Rows that one core works on at a time.
 const BLOCK: usize = 128;
@@ -32,13 +33,19 @@ fn vectorised<R>(work: impl FnMut() -> R) -> R {
     Arch::new().dispatch(Work(work))
 }
 
-/// Memory without a defined content is not needed: it is written before it is read, in every function below.
-#[allow(clippy::uninit_vec)]
-fn uninitialised(length: usize) -> Vec<f32> {
-    let mut values = Vec::with_capacity(length);
-    // SAFETY: f32 has no invalid values, and each of the functions below writes every element before reading any.
-    unsafe { values.set_len(length) };
-    values
+/// The same for a closure that gives back what it was given.
+#[inline(always)]
+fn vectorised_once<R>(work: impl FnOnce() -> R) -> R {
+    struct Work<F>(F);
+    impl<R, F: FnOnce() -> R> WithSimd for Work<F> {
+        type Output = R;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> R {
+            (self.0)()
+        }
+    }
+    Arch::new().dispatch(Work(work))
 }
 
 /// A matrix in memory: where it starts and how far apart its rows and columns are.
@@ -59,23 +66,45 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `out = [out +] a b`, where `out` is `[m, n]`, row by row, and `a` is `[m, k]`.
-fn multiply(out: &mut [f32], [m, k, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>, add: bool) {
-    assert!(out.len() == m * n && a.values.len() == m * k && b.values.len() == k * n);
+/// `out + a b`, where `out` is `[m, n]`, row by row, and `a` is `[m, k]`.
+fn multiply_add(out: &mut [f32], shape @ [m, _, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) {
+    assert_eq!(out.len(), m * n);
+    // SAFETY: there is room for the result, and values to add it to.
+    unsafe { gemm(out.as_mut_ptr(), shape, a, b, true) }
+}
+
+/// `a b`, `[m, n]`, row by row; `a` is `[m, k]`.
+fn multiply(shape @ [m, k, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
+    if k == 0 {
+        return vec![0.0; m * n];
+    }
+    let mut out = Vec::with_capacity(m * n);
+    // SAFETY: there is room for the result, and what is there is not read.
+    unsafe { gemm(out.as_mut_ptr(), shape, a, b, false) };
+    // SAFETY: all values are those of the product, whose sums have at least one term.
+    unsafe { out.set_len(m * n) };
+    out
+}
+
+/// `[out +] a b`.
+///
+/// # Safety
+///
+/// `out` must be valid for writing `m n` values, and they must have been written before when they are added to.
+unsafe fn gemm(out: *mut f32, [m, k, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>, add: bool) {
+    assert!(a.values.len() == m * k && b.values.len() == k * n);
     if m == 0 || n == 0 || k == 0 {
-        if !add {
-            out.fill(0.0);
-        }
         return;
     }
     let parallelism = if m * k * n < ALONE { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(0) };
-    // SAFETY: the sizes were checked above, and the strides are those of dense matrices of these sizes.
+    // SAFETY: the sizes were checked above or are promised by the caller, and the strides are those of dense matrices of
+    // these sizes. Without `add` nothing is read from `out`.
     unsafe {
         gemm::gemm(
             m,
             n,
             k,
-            out.as_mut_ptr(),
+            out,
             1,
             n as isize,
             add,
@@ -100,26 +129,24 @@ pub(super) fn dense(x: &[f32], weight: &[f32], bias: &[f32], residual: Option<&[
     let output = bias.len();
     let input = weight.len() / output;
     let rows = x.len() / input;
-    let mut y = uninitialised(rows * output);
-    let fill = |(n, y): (usize, &mut [f32])| {
-        let first = n * BLOCK * output;
-        vectorised(
+    let mut y = in_blocks(rows * output, BLOCK * output, |block, y| {
+        vectorised_once(
             #[inline(always)]
             || match residual {
-                None => y.chunks_exact_mut(output).for_each(|y| y.copy_from_slice(bias)),
-                Some(residual) => {
-                    let residual = &residual[first..first + y.len()];
-                    for (y, r) in y.chunks_exact_mut(output).zip(residual.chunks_exact(output)) {
-                        for ((y, r), b) in y.iter_mut().zip(r).zip(bias) {
-                            *y = r + b;
-                        }
-                    }
-                }
+                None => y.blocks(output, |_, y| y.copy_of(bias)),
+                Some(residual) => y.blocks(
+                    output,
+                    #[inline(always)]
+                    |row, y| {
+                        let residual = &residual[(block * BLOCK + row) * output..][..output];
+                        let bias = &bias[..output];
+                        y.each(|n| residual[n] + bias[n])
+                    },
+                ),
             },
-        );
-    };
-    y.par_chunks_mut(BLOCK * output).enumerate().for_each(fill);
-    multiply(&mut y, [rows, input, output], Matrix::new(x, input), Matrix::new(weight, input).transposed(), true);
+        )
+    });
+    multiply_add(&mut y, [rows, input, output], Matrix::new(x, input), Matrix::new(weight, input).transposed());
     y
 }
 
@@ -127,11 +154,9 @@ pub(super) fn dense(x: &[f32], weight: &[f32], bias: &[f32], residual: Option<&[
 pub(super) fn dense_backward(x: &[f32], weight: &[f32], grad: &[f32], output: usize) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
     let input = weight.len() / output;
     let rows = x.len() / input;
-    let mut grad_x = uninitialised(rows * input);
-    multiply(&mut grad_x, [rows, output, input], Matrix::new(grad, output), Matrix::new(weight, input), false);
-    let mut grad_weight = uninitialised(output * input);
+    let grad_x = multiply([rows, output, input], Matrix::new(grad, output), Matrix::new(weight, input));
     let transposed = Matrix::new(grad, output).transposed();
-    multiply(&mut grad_weight, [output, rows, input], transposed, Matrix::new(x, input), false);
+    let grad_weight = multiply([output, rows, input], transposed, Matrix::new(x, input));
     let grad_bias = sum_rows(grad.par_chunks(BLOCK * output).map(|grad| {
         let mut sum = vec![0.0; output];
         vectorised(
@@ -200,31 +225,33 @@ fn gelu_grad(x: f32) -> f32 {
 const ELEMENTS: usize = 16_384;
 
 pub(super) fn gelu(x: &[f32]) -> Vec<f32> {
-    let mut y = uninitialised(x.len());
-    y.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).for_each(|(y, x)| {
-        vectorised(
+    in_blocks(x.len(), ELEMENTS, |block, y| {
+        let x = &x[block * ELEMENTS..][..y.len()];
+        vectorised_once(
             #[inline(always)]
-            || y.iter_mut().zip(x).for_each(|(y, x)| *y = gelu_value(*x)),
-        );
-    });
-    y
+            || {
+                y.each(
+                    #[inline(always)]
+                    |n| gelu_value(x[n]),
+                )
+            },
+        )
+    })
 }
 
 pub(super) fn gelu_backward(x: &[f32], grad: &[f32]) -> Vec<f32> {
-    let mut out = uninitialised(x.len());
-    out.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).zip(grad.par_chunks(ELEMENTS)).for_each(
-        |((out, x), grad)| {
-            vectorised(
-                #[inline(always)]
-                || {
-                    for ((out, x), grad) in out.iter_mut().zip(x).zip(grad) {
-                        *out = grad * gelu_grad(*x);
-                    }
-                },
-            );
-        },
-    );
-    out
+    in_blocks(x.len(), ELEMENTS, |block, out| {
+        let (x, grad) = (&x[block * ELEMENTS..][..out.len()], &grad[block * ELEMENTS..][..out.len()]);
+        vectorised_once(
+            #[inline(always)]
+            || {
+                out.each(
+                    #[inline(always)]
+                    |n| grad[n] * gelu_grad(x[n]),
+                )
+            },
+        )
+    })
 }
 
 /// Mean and the inverse of the deviation of a row.
@@ -261,30 +288,35 @@ pub(super) struct Modulation<'a> {
 /// `y = norm(x) w + b`, and then `y (1 + scale) + shift`.
 pub(super) fn norm(x: &[f32], weight: &[f32], bias: &[f32], modulation: Option<Modulation<'_>>) -> Vec<f32> {
     let channels = weight.len();
-    let mut y = uninitialised(x.len());
-    let work = |(block, (y, x)): (usize, (&mut [f32], &[f32]))| {
-        vectorised(
+    in_blocks(x.len(), BLOCK * channels, |block, y| {
+        vectorised_once(
             #[inline(always)]
             || {
-                let rows = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels));
-                for (n, (y, x)) in rows.enumerate() {
-                    let (mean, inverse) = moments(x);
-                    for (((y, x), w), b) in y.iter_mut().zip(x).zip(weight).zip(bias) {
-                        *y = ((x - mean) * inverse).mul_add(*w, *b);
-                    }
-                    if let Some(Modulation { scale, shift, time }) = modulation {
-                        let first = (block * BLOCK + n) / time * channels;
-                        let (scale, shift) = (&scale[first..first + channels], &shift[first..first + channels]);
-                        for ((y, scale), shift) in y.iter_mut().zip(scale).zip(shift) {
-                            *y = y.mul_add(1.0 + scale, *shift);
+                y.blocks(
+                    channels,
+                    #[inline(always)]
+                    |n, y| {
+                        let row = block * BLOCK + n;
+                        let x = &x[row * channels..][..channels];
+                        let (weight, bias) = (&weight[..channels], &bias[..channels]);
+                        let (mean, inverse) = moments(x);
+                        let y = y.each(
+                            #[inline(always)]
+                            |c| ((x[c] - mean) * inverse).mul_add(weight[c], bias[c]),
+                        );
+                        if let Some(Modulation { scale, shift, time }) = modulation {
+                            let first = row / time * channels;
+                            let (scale, shift) = (&scale[first..first + channels], &shift[first..first + channels]);
+                            for ((y, scale), shift) in y.iter_mut().zip(scale).zip(shift) {
+                                *y = y.mul_add(1.0 + scale, *shift);
+                            }
                         }
-                    }
-                }
+                        y
+                    },
+                )
             },
-        );
-    };
-    y.par_chunks_mut(BLOCK * channels).zip(x.par_chunks(BLOCK * channels)).enumerate().for_each(work);
-    y
+        )
+    })
 }
 
 /// Gradients of [`norm`]: of `x`, weight, bias, and of scale and shift when there is a modulation.
@@ -307,59 +339,61 @@ pub(super) fn norm_backward(
     let rows = x.len() / channels;
     // One block for each batch row: the sums of scale and shift are then its own.
     let block = modulation.map_or(BLOCK, |modulation| modulation.time).max(1);
-    let mut grad_x = uninitialised(x.len());
-    let size = block * channels;
-    let work = |(n, ((out, x), grad)): (usize, ((&mut [f32], &[f32]), &[f32]))| {
+    let (grad_x, parts) = in_blocks_with(x.len(), block * channels, |n, out| {
         let mut sums = [vec![0.0f32; channels], vec![0.0f32; channels], vec![0.0f32; channels], vec![0.0f32; channels]];
         let mut inner = vec![0.0f32; channels];
-        vectorised(
+        let scale = modulation.map(|m| &m.scale[n * channels..(n + 1) * channels]);
+        let out = vectorised_once(
             #[inline(always)]
             || {
                 let [sum_weight, sum_bias, sum_scale, sum_shift] = &mut sums;
-                let scale = modulation.map(|m| &m.scale[n * channels..(n + 1) * channels]);
-                let rows =
-                    out.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(grad.chunks_exact(channels));
-                for ((out, x), grad) in rows {
-                    let (mean, inverse) = moments(x);
-                    match scale {
-                        None => inner.copy_from_slice(grad),
-                        Some(scale) => {
-                            add(sum_shift, grad);
-                            for c in 0..channels {
-                                let normal = ((x[c] - mean) * inverse).mul_add(weight[c], bias[c]);
-                                sum_scale[c] = grad[c].mul_add(normal, sum_scale[c]);
-                                inner[c] = grad[c] * (1.0 + scale[c]);
+                out.blocks(
+                    channels,
+                    #[inline(always)]
+                    |row, out| {
+                        let first = (n * block + row) * channels;
+                        let (x, grad) = (&x[first..first + channels], &grad[first..first + channels]);
+                        let (mean, inverse) = moments(x);
+                        match scale {
+                            None => inner.copy_from_slice(grad),
+                            Some(scale) => {
+                                add(sum_shift, grad);
+                                for c in 0..channels {
+                                    let normal = ((x[c] - mean) * inverse).mul_add(weight[c], bias[c]);
+                                    sum_scale[c] = grad[c].mul_add(normal, sum_scale[c]);
+                                    inner[c] = grad[c] * (1.0 + scale[c]);
+                                }
                             }
                         }
-                    }
-                    add(sum_bias, &inner);
-                    for c in 0..channels {
+                        add(sum_bias, &inner);
                         // out holds the normalized value for a moment.
-                        out[c] = (x[c] - mean) * inverse;
-                        sum_weight[c] = inner[c].mul_add(out[c], sum_weight[c]);
-                        inner[c] *= weight[c];
-                    }
-                    let count = channels as f32;
-                    let mean_grad = lanes_sum(&inner, |g| g) / count;
-                    let mut lanes = [0.0f32; 16];
-                    for (g, v) in inner.chunks(16).zip(out.chunks(16)) {
-                        for ((lane, g), v) in lanes.iter_mut().zip(g).zip(v) {
-                            *lane = g.mul_add(*v, *lane);
+                        let out = out.each(
+                            #[inline(always)]
+                            |c| (x[c] - mean) * inverse,
+                        );
+                        for c in 0..channels {
+                            sum_weight[c] = inner[c].mul_add(out[c], sum_weight[c]);
+                            inner[c] *= weight[c];
                         }
-                    }
-                    let mean_product = lanes.iter().sum::<f32>() / count;
-                    for (out, g) in out.iter_mut().zip(&inner) {
-                        *out = inverse * (g - mean_grad - *out * mean_product);
-                    }
-                }
+                        let count = channels as f32;
+                        let mean_grad = lanes_sum(&inner, |g| g) / count;
+                        let mut lanes = [0.0f32; 16];
+                        for (g, v) in inner.chunks(16).zip(out.chunks(16)) {
+                            for ((lane, g), v) in lanes.iter_mut().zip(g).zip(v) {
+                                *lane = g.mul_add(*v, *lane);
+                            }
+                        }
+                        let mean_product = lanes.iter().sum::<f32>() / count;
+                        for (out, g) in out.iter_mut().zip(&inner) {
+                            *out = inverse * (g - mean_grad - *out * mean_product);
+                        }
+                        out
+                    },
+                )
             },
         );
-        sums
-    };
-    let parts: Vec<[Vec<f32>; 4]> = (grad_x.par_chunks_mut(size).zip(x.par_chunks(size)).zip(grad.par_chunks(size)))
-        .enumerate()
-        .map(work)
-        .collect();
+        (out, sums)
+    });
     let (mut weight_sum, mut bias_sum) = (vec![0.0; channels], vec![0.0; channels]);
     let (mut scale, mut shift) = (Vec::new(), Vec::new());
     for [part_weight, part_bias, part_scale, part_shift] in parts {
@@ -395,27 +429,30 @@ impl Depthwise<'_> {
 
     pub(super) fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
         let channels = self.channels;
-        let mut y = uninitialised(x.len());
         let size = self.time * channels;
-        let work = |((y, x), &length): ((&mut [f32], &[f32]), &usize)| {
-            vectorised(
+        in_blocks(x.len(), size, |n, y| {
+            let (x, length) = (&x[n * size..(n + 1) * size], self.lengths[n]);
+            vectorised_once(
                 #[inline(always)]
                 || {
-                    for (at, y) in y.chunks_exact_mut(channels).enumerate() {
-                        y.copy_from_slice(bias);
-                        for (tap, weight) in weight.chunks_exact(channels).enumerate() {
-                            let Some(source) = self.source(at, tap, length) else { continue };
-                            let x = &x[source * channels..(source + 1) * channels];
-                            for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
-                                *y = x.mul_add(*w, *y);
+                    y.blocks(
+                        channels,
+                        #[inline(always)]
+                        |at, y| {
+                            let y = y.copy_of(bias);
+                            for (tap, weight) in weight.chunks_exact(channels).enumerate() {
+                                let Some(source) = self.source(at, tap, length) else { continue };
+                                let x = &x[source * channels..(source + 1) * channels];
+                                for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
+                                    *y = x.mul_add(*w, *y);
+                                }
                             }
-                        }
-                    }
+                            y
+                        },
+                    )
                 },
-            );
-        };
-        y.par_chunks_mut(size).zip(x.par_chunks(size)).zip(self.lengths).for_each(work);
-        y
+            )
+        })
     }
 
     /// Gradients of `x`, weight and bias.

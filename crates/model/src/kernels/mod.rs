@@ -5,6 +5,7 @@ mod composed;
 mod cpu;
 mod fused;
 mod precision;
+mod unwritten;
 
 use burn::backend::{Dispatch, DispatchDevice, Flex};
 use burn::tensor::{Device, Int, Tensor};

@@ -79,15 +79,13 @@ impl Trainer {
         };
         let synthesizer = Synthesizer::new(model, bundle, &self.lanes.model);
         let path = self.run.samples().join(format!("step-{step:08}.wav"));
+        let at = |error: std::io::Error| format!("{}: {error}", path.display());
         let made = std::fs::create_dir_all(self.run.samples())
-            .map_err(|error| error.to_string())
+            .map_err(at)
             .and_then(|()| synthesizer.synthesize_row(&batch.inputs, 0).map_err(|error| error.to_string()))
             .and_then(|speech| {
                 let image = spectrogram_png(&speech.mel, speech.frames, &[], 4);
-                speech
-                    .write(&path)
-                    .and_then(|()| write_atomically(&path.with_extension("png"), &image))
-                    .map_err(|error| error.to_string())
+                speech.write(&path).and_then(|()| write_atomically(&path.with_extension("png"), &image)).map_err(at)
             });
         match made {
             Ok(()) => on_event(Event::Sample { step, path: &path }),

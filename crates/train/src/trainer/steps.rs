@@ -238,7 +238,7 @@ impl Trainer {
                 with_terms(line, &values.terms)
             })
             .collect();
-        steps_loop.log.add(&lines).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
+        self.log(steps_loop, &lines, on_event);
         let mut failure = None;
         for (record, values) in pending.iter().zip(&values) {
             if !self.state.overflows.note(values) {
@@ -271,6 +271,16 @@ impl Trainer {
         Ok(mean)
     }
 
+    /// Writes lines to the log. What cannot be written is tried again with the next lines; that it failed is said once.
+    fn log(&self, steps_loop: &mut StepLoop, lines: &[Value], on_event: OnEvent<'_>) {
+        let known = steps_loop.log.is_behind();
+        if let Err(error) = steps_loop.log.add(lines)
+            && !known
+        {
+            on_event(Event::LogFailed { path: &self.run.log_path(), error: &error });
+        }
+    }
+
     fn validate(&mut self, steps_loop: &mut StepLoop, step: u64, on_event: OnEvent<'_>) -> Result<f64, TrainError> {
         let (model, shape, micro_batches) = {
             let learner = self.lock();
@@ -292,7 +302,7 @@ impl Trainer {
             self.state.validations_without_progress += 1;
         }
         let line = with_terms(json!({"step": step, "validation": loss}), &terms);
-        steps_loop.log.add(&[line]).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
+        self.log(steps_loop, &[line], on_event);
         on_event(Event::Validation { step, loss, terms: terms.to_vec(), best });
         Ok(loss)
     }

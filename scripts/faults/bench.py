@@ -1,0 +1,192 @@
+"""What all parts of the campaign share: a small corpus, runs of the program, and what must be true of them."""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STEPS = 12
+"""Steps of a run: four epochs of the small corpus."""
+TIMEOUT = 240
+"""Seconds after which a run counts as hanging. The longest takes a few, on a busy machine ten times that."""
+
+
+class Broken(Exception):
+    """A promise that was not kept."""
+
+
+@dataclass
+class Outcome:
+    """How a run of the program ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self):
+        return self.out + self.err
+
+    def events(self, name):
+        found = []
+        for line in self.out.splitlines():
+            if line.startswith('{"event":"%s"' % name):
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    pass
+        return found
+
+
+@dataclass
+class Bench:
+    """Where everything happens."""
+
+    program: str
+    shim: str
+    folder: Path
+    seed: int
+    gpus: dict = field(default_factory=dict)
+
+    def fresh(self, name):
+        """An empty folder, with the corpus in it."""
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shutil.copytree(self.folder / "corpus", folder / "corpus")
+        return folder
+
+    def start(self, folder, more=(), env=None, steps=STEPS, corpus=None, limit=None):
+        """A training run in `folder`/run, started."""
+        arguments = [
+            self.program, "train", "--train-data", str(corpus or folder / "corpus"), "--checkpoint-dir", str(folder / "run"),
+            "--model-size", "smoke", "--batch-size", "4", "--max-steps", str(steps), "--log-every", "1", "--model-start-delay",
+            "0", "--stall-timeout", "60", "--json", *more,
+        ]
+        if limit:
+            arguments = ["bash", "-c", f'{limit}; exec "$@"', "bash", *arguments]
+        # Both outputs go to files: a pipe that nobody empties would stop the program.
+        out, err = open(folder / "out", "w+b"), open(folder / "err", "w+b")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("FAULT_") and k not in ("LANG", "LC_MESSAGES")}
+        clean.update(LC_ALL="C.UTF-8", NO_COLOR="1", HOME=str(folder), XDG_CACHE_HOME=str(folder / "cache"))
+        child = subprocess.Popen(arguments, stdout=out, stderr=err, env={**clean, **(env or {})}, cwd=folder)
+        child.outputs = (out, err)
+        # A software GPU compiles its kernels first, at the lowest priority on a busy machine for many minutes.
+        child.timeout = 10 * TIMEOUT if "VK_ICD_FILENAMES" in (env or {}) else TIMEOUT
+        return child
+
+    def wait(self, child):
+        """Waits for its end; a run that hangs is a promise broken."""
+        try:
+            code = child.wait(child.timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise Broken(f"hung for {child.timeout} s")
+        texts = []
+        for file in child.outputs:
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "replace"))
+            file.close()
+        return Outcome(code, *texts)
+
+    def train(self, folder, more=(), env=None, **options):
+        return self.wait(self.start(folder, more, env, **options))
+
+    def fault(self, paths, kind, at, count=1, ms=0, trace=None):
+        """The environment in which the disk has this fault."""
+        env = {
+            "LD_PRELOAD": self.shim, "FAULT_PATH": ":".join(paths), "FAULT_KIND": kind, "FAULT_AT": str(at),
+            "FAULT_COUNT": str(count), "FAULT_MS": str(ms),
+        }
+        if trace:
+            env["FAULT_TRACE"] = str(trace)
+        return env
+
+    def inspect(self, folder):
+        """What is in the run is whole."""
+        found = subprocess.run([self.program, "inspect", str(folder / "run")], capture_output=True, text=True)
+        if found.returncode != 0:
+            raise Broken(f"inspect: {found.stdout}{found.stderr}")
+
+    def random(self, *key):
+        """Numbers that depend on the seed and on what they are for, not on what was drawn before."""
+        return random.Random("/".join(map(str, (self.seed, *key))))
+
+
+def wait_for(condition, child, seconds=TIMEOUT):
+    """Waits until something is so, or the run has ended. Returns whether it is."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        if child.poll() is not None:
+            return condition()
+        time.sleep(0.01)
+    raise Broken("waited in vain")
+
+
+def logged(folder):
+    """Losses of steps and validations, as they are in the log; each line as it was written."""
+    log = (folder / "run" / "log.jsonl").read_text().splitlines()
+    return [line for line in log if '"validation"' not in line], [line for line in log if '"validation"' in line]
+
+
+def last_step(folder):
+    steps = [int(path.name[5:]) for path in (folder / "run" / "checkpoints").glob("step-*")]
+    return max(steps, default=0)
+
+
+def digest(folder, step):
+    """A hash of weights, their average and the optimizer's state at a step."""
+    whole = hashlib.sha256()
+    for name in ("model", "ema", "optimizer"):
+        whole.update((folder / "run" / f"checkpoints/step-{step:08}" / f"{name}.safetensors").read_bytes())
+    return whole.hexdigest()
+
+
+def same(folder, reference, steps=STEPS, tolerance=0.0):
+    """Raises unless two runs have the same history: bit for bit, or up to a tolerance on other devices."""
+    (found, validations), (wanted, wanted_validations) = logged(folder), logged(reference)
+    if tolerance:
+        loss = lambda lines: [(json.loads(line)["step"], json.loads(line)["loss"]) for line in lines]
+        pairs = list(zip(loss(found), loss(wanted)))
+        off = max((abs(a[1] - b[1]) / abs(b[1]) for a, b in pairs), default=0.0)
+        if len(found) != len(wanted) or any(a[0] != b[0] for a, b in pairs) or not off <= tolerance:
+            raise Broken(f"losses are off by {off} ({len(found)} of {len(wanted)} steps)")
+        return
+    for what, a, b in (("loss", found, wanted), ("validation", validations, wanted_validations)):
+        if a != b:
+            first = next((n for n, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+            raise Broken(f"{what} {first} of {len(a)}/{len(b)}: {a[first:first + 1]} instead of {b[first:first + 1]}")
+    if digest(folder, steps) != digest(reference, steps):
+        raise Broken("the same losses, other weights")
+
+
+def tidy(folder):
+    """Nothing half-written is left in a run that has ended."""
+    left = [path.name for path in (folder / "run" / "checkpoints").glob(".*")]
+    left += [path.name for part in ("run", "run/samples") for path in (folder / part).glob(".*")]
+    if left:
+        raise Broken(f"left behind: {left}")
+
+
+def decent(outcome, *names):
+    """Raises unless a failure is an error that a user can act on: no panic, no signal, the place named, and what to do."""
+    if "panicked" in outcome.text or outcome.code < 0 or outcome.code > 2:
+        raise Broken(f"exit code {outcome.code}: {outcome.text[-600:]}")
+    if outcome.code == 0:
+        return
+    error = re.search(r"^error: .*", outcome.err, re.M | re.S)
+    if not error:
+        raise Broken(f"exit code {outcome.code} without an error: {outcome.err[-400:]}")
+    if names and not any(name in error.group(0) for name in names):
+        raise Broken(f"the error does not name {' or '.join(names)}: {error.group(0)[-400:]}")
+    if "hint:" not in error.group(0):
+        raise Broken(f"the error does not say what to do: {error.group(0)[-400:]}")

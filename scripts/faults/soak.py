@@ -1,0 +1,39 @@
+"""A long run: memory, threads and open files stay as they are."""
+
+import os
+import time
+
+from bench import Broken
+
+
+def sample(pid):
+    status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status").read().splitlines() if ":" in line)
+    return int(status["VmRSS"].split()[0]) / 1024, int(status["Threads"]), len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def soak(bench, steps):
+    """Trains so many steps with everything switched on. Returns MB, threads and files after a third and at the end."""
+    folder = bench.fresh("soak")
+    more = ["--checkpoint-every", str(max(steps // 40, 10)), "--keep", "2", "--validate-every", str(max(steps // 50, 10)),
+            "--sample-every", str(max(steps // 20, 10)), "--cache", "ram", "--tensorboard-log-dir", str(folder / "tb"),
+            "--autotune", "--backend", "cpu", "--epochs", "1000000", "--metrics", "0"]
+    child = bench.start(folder, more, steps=steps)
+    seen = []
+    while child.poll() is None:
+        try:
+            seen.append(sample(child.pid))
+        except (FileNotFoundError, KeyError, ProcessLookupError):
+            pass
+        time.sleep(max(0.05, min(2.0, steps / 20_000)))
+    child.outputs[1].seek(0)
+    if child.returncode != 0:
+        raise Broken(f"exit code {child.returncode}: {child.outputs[1].read()[-500:]}")
+    if len(seen) < 12:
+        raise Broken("too short to see anything")
+    middle, end = seen[len(seen) // 3: 2 * len(seen) // 3], seen[2 * len(seen) // 3:]
+    peak = lambda part: [max(values) for values in zip(*part)]
+    before, after = peak(middle), peak(end)
+    # Threads of the pool come and go with the tuning; none may be left over.
+    if after[0] > before[0] * 1.05 + 8 or after[1] > before[1] + 4 or after[2] > before[2] + 4:
+        raise Broken(f"MB, threads, files: {before} in the middle third, {after} in the last")
+    return {"steps": steps, "samples": len(seen), "middle": before, "end": after}
