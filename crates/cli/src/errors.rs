@@ -102,8 +102,10 @@ impl Explain for MetadataError {
                         None => Text::Message("error-reading", values),
                     }
                 };
-                let clips =
-                    found.previews.iter().flat_map(|preview| preview.clips.iter().map(|clip| (preview.format, clip)));
+                let clips = found
+                    .previews
+                    .iter()
+                    .flat_map(|preview| preview.clips.iter().map(move |clip| (preview.format, clip)));
                 let lines = clips.map(|(format, clip)| line(format, clip)).collect();
                 Text::List(Box::new(about("error-two-formats", &found.path)), lines)
             }

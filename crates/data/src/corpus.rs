@@ -539,7 +539,7 @@ impl Reader<'_> {
                 return Err(ClipFault::NoWords);
             }
             let language = self.settings.frontend.language_of(&record.text, record.language.as_ref());
-            let shape = probe(&mut *self.source.audio(row)?)?;
+            let shape = probe(&mut *self.source.header(row)?)?;
             let entry = IndexEntry {
                 samples: shape.samples,
                 rate: shape.rate,

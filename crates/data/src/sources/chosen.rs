@@ -68,6 +68,10 @@ impl Source for Chosen {
         self.source.audio(self.rows[clip as usize])
     }
 
+    fn header(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
+        self.source.header(self.rows[clip as usize])
+    }
+
     fn identity(&self, clip: u32) -> Result<u64, ClipFault> {
         self.source.identity(self.rows[clip as usize])
     }

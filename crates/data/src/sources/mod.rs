@@ -167,6 +167,15 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// [`ClipFault`] if there is none.
     fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault>;
 
+    /// The same for a look at its header alone: bytes need not be read or checked before they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if there is none.
+    fn header(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
+        self.audio(clip)
+    }
+
     /// A hash that changes when the clip's audio changes, found without reading it (name, size and date, say): what is
     /// kept of a clip is kept as long as this stays the same.
     ///

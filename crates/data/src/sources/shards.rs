@@ -300,6 +300,35 @@ fn write_clip(writer: &mut impl Write, clip: Option<ShardRow>) -> io::Result<()>
     }
 }
 
+/// The bytes of a member, read where they are asked for.
+struct Member {
+    file: File,
+    start: u64,
+    length: u64,
+    at: u64,
+}
+
+impl Read for Member {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = (buffer.len() as u64).min(self.length.saturating_sub(self.at)) as usize;
+        read_at(&self.file, &mut buffer[..count], self.start + self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for Member {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
 /// WebDataset's key and extension: a name up to its first dot, and what is behind it.
 fn split_key(path: &str) -> (&str, &str) {
     let path = path.trim_start_matches("./");
@@ -338,6 +367,12 @@ impl Source for Shards {
             Some(wanted) if wanted != checksum(&bytes) => Err(ClipFault::Checksum),
             _ => Ok(Box::new(Cursor::new(bytes))),
         }
+    }
+
+    fn header(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
+        let (row, path) = self.good(clip)?;
+        let file = File::open(&path).map_err(|error| ClipFault::from(AudioError::Io(error)))?;
+        Ok(Box::new(Member { file, start: row.at, length: row.bytes, at: 0 }))
     }
 
     fn identity(&self, clip: u32) -> Result<u64, ClipFault> {
