@@ -1,7 +1,8 @@
 //! Every command of every page runs, on the demo corpus.
 //!
 //! Each runs by itself in a new folder. In it is what the command, or the output that the page shows below it, names: a
-//! corpus, a trained run, the page's own `config.yaml`, a damaged file ([`furnish`]). [`shortened`] makes it quick:
+//! corpus (`my-voice`; `my-piper` and so on is the same one in that layout), a trained run, the page's own `config.yaml`, a
+//! damaged file ([`furnish`]). [`shortened`] makes it quick:
 //!
 //! | command | becomes |
 //! |---|---|
@@ -23,6 +24,9 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use tandem_data::{CorpusSettings, Format, Part, convert, open_source};
 
 use crate::support::{SoftwareGpus, Workplace, stderr, tandem};
 
@@ -238,7 +242,18 @@ fn copy(from: &Path, to: &Path) {
 fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (Option<File>, Option<TcpListener>) {
     let (corpus, error) = (work.path("corpus"), written.error().unwrap_or_default());
     ["my-voice", "my-voice-held-out", "my-other-voice"].iter().for_each(|name| copy(&corpus, &here.join(name)));
+    // The corpus in the layout that its name says: `my-piper`.
+    let reads = !["convert", "pack"].contains(&written.words[1].as_str());
+    for format in Format::ALL.into_iter().filter(|format| reads && written.has(&format!("my-{format}"))) {
+        let source = open_source(&corpus, Part::All, &CorpusSettings::default()).expect("a corpus").expect("clips");
+        let out = here.join(format!("my-{format}"));
+        convert(&*source, None, format, &out, |_, _| {}, &AtomicBool::new(false)).expect("written");
+    }
     fs::create_dir_all(here.join("recordings")).expect("a folder");
+    if error.contains("two ways") {
+        let rows = "a1|anna|Good morning.\na2|ben|How are you?\n";
+        fs::write(here.join("recordings/metadata.csv"), rows).expect("written");
+    }
     fs::copy(corpus.join("wavs/demo_0000.wav"), here.join("someone.wav")).expect("copied");
     if !written.has("init") {
         fs::write(here.join("config.yaml"), config).expect("written");

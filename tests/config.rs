@@ -73,6 +73,7 @@ fn another(path: &str, about: &Value, work: &Workplace) -> String {
         "language" => "fa".to_owned(),
         "lexicon" => work.path("lexicon.txt").display().to_string(),
         "audio_folder" => "sound".to_owned(),
+        "format" => "ljspeech".to_owned(),
         "schedule" => "noam".to_owned(),
         "resume" => "last".to_owned(),
         "metrics" => "0".to_owned(),
@@ -129,8 +130,8 @@ fn every_key_is_read_and_does_something() {
     let mut without_effect = Vec::new();
     for (path, about) in &keys {
         let name = path.rsplit('.').next().expect("a name");
-        // These depend on devices, or do something at once; they have tests of their own.
-        const ELSEWHERE: [&str; 8] = [
+        // These depend on devices or speakers, or do something at once; they have tests of their own.
+        const ELSEWHERE: [&str; 9] = [
             "backend",
             "checkpoint_dir",
             "data_gpu",
@@ -138,6 +139,7 @@ fn every_key_is_read_and_does_something() {
             "mixed_precision",
             "model_gpu",
             "resume",
+            "speakers",
             "tensorboard_log_dir",
         ];
         if ELSEWHERE.contains(&name) {

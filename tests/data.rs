@@ -443,3 +443,102 @@ fn a_mistake_that_spoils_every_row_is_named_once_with_what_to_do() {
     let output = doctor("--audio-folder .");
     assert!(output.status.success(), "{}", stderr(&output));
 }
+
+/// SPEC I1: three columns are read as what they are, or refused with both readings; never as one voice in silence.
+#[test]
+fn a_corpus_of_several_speakers_is_read_as_such_or_refused() {
+    let corpus = Corpus::new(12);
+    let rows = |speaker: fn(usize) -> String| {
+        let metadata = fs::read_to_string(corpus.path().join("metadata.csv")).expect("there");
+        let row = |(n, line): (usize, &str)| {
+            let mut fields = line.split('|');
+            let (id, text) = (fields.next().expect("an id"), fields.next_back().expect("a text"));
+            format!("{id}|{}|{text}\n", speaker(n))
+        };
+        metadata.lines().enumerate().map(row).collect::<String>()
+    };
+    let metadata = corpus.path().join("metadata.csv");
+    fs::write(&metadata, rows(|n| ["Anna", "anna", "ben"][n % 3].to_owned())).expect("written");
+    let doctor = |more: &str| run(&format!("doctor {} {more}", corpus.path().display()));
+    let output = doctor("");
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    assert!(said.contains("layout piper: the second column has 3 different values in 12 rows"), "{said}");
+    assert!(said.contains("clips of each speaker: Anna 4 ("), "{said}");
+    assert!(said.contains("one speaker in several spellings: `Anna`, `anna`"), "{said}");
+    let json = last_json(&doctor("--speakers ben --json"));
+    assert_eq!(
+        (&json["rows"], &json["speakers"], &json["by_speaker"][0]["name"]),
+        (&4.into(), &1.into(), &"ben".into())
+    );
+    let output = doctor("--speakers bob");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("has no speaker `bob`, there are: Anna, anna, ben"), "{}", stderr(&output));
+
+    fs::write(&metadata, rows(|n| format!("name{n}"))).expect("written");
+    let output = doctor("");
+    assert_eq!(output.status.code(), Some(2));
+    for words in ["can be read in two ways", "ljspeech: c000, one speaker: ", "piper: c001, speaker `name1`: "] {
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    assert!(stderr(&output).contains("hint: --format ljspeech or --format piper"), "{}", stderr(&output));
+    for (format, speakers) in [("ljspeech", 1), ("piper", 12)] {
+        assert_eq!(last_json(&doctor(&format!("--format {format} --json")))["speakers"], speakers);
+    }
+}
+
+/// SPEC I1, I3: a corpus in another layout, and in tar files, is the same corpus; nothing is overwritten.
+#[test]
+fn converting_and_packing_keep_every_clip() {
+    let corpus = Corpus::new(9);
+    let (here, out) = (corpus.path().display(), tempfile::tempdir().expect("a folder"));
+    let sums = |dir: &str| {
+        let output = run(&format!("load {dir} --bench --epochs 1"));
+        let line = stdout(&output);
+        let json: Value = serde_json::from_str(line.strip_prefix("RESULT ").expect(&stderr(&output))).expect("JSON");
+        (json["clips"].clone(), json["ids_sum"].clone(), json["mel_sum"].clone())
+    };
+    let wanted = sums(&here.to_string());
+    let to = |name: &str| out.path().join(name).display().to_string();
+    for format in ["piper", "coqui", "common-voice", "jsonl", "audiofolder"] {
+        let output = run(&format!("convert {here} --to {format} {}", to(format)));
+        assert!(stdout(&output).contains("9 clips in "), "{format}: {}", stderr(&output));
+        let doctor = run(&format!("doctor {} --json", to(format)));
+        assert_eq!(last_json(&doctor)["usable"], 9, "{format}");
+        assert_eq!(sums(&to(format)), wanted, "{format}");
+    }
+    let again = run(&format!("convert {here} --to piper {}", to("piper")));
+    assert_eq!(again.status.code(), Some(2));
+    assert!(stderr(&again).contains("is there already and not empty"), "{}", stderr(&again));
+    let pack = || last_json(&run(&format!("pack {here} --shards {} --shard-clips 4 --json", to("shards"))));
+    let (first, second) = (pack(), pack());
+    assert_eq!((&first["clips"], &first["shards"], &first["written"]), (&9.into(), &3.into(), &3.into()));
+    assert_eq!(second["written"], 0);
+    assert_eq!(sums(&to("shards")), wanted);
+}
+
+/// What was seen and not reported: too little text, a square wave, and clips unlike the others.
+#[test]
+fn doctor_finds_what_is_unlike_the_rest() {
+    let mut corpus = Corpus::new(20);
+    let long: Vec<f32> = tone(3).into_iter().cycle().take(40 * 22_050).collect();
+    corpus.add("short-text", "hi", Some(&wav(&long)));
+    let square: Vec<f32> = tone(7).iter().map(|sample| sample.signum()).collect();
+    corpus.add("square", "a square wave that is quite loud", Some(&wav(&square)));
+    let half: Vec<f32> = tone(8).iter().map(|sample| 0.4 * sample.signum()).collect();
+    corpus.add("half-square", "a square wave that was made quieter", Some(&wav(&half)));
+    let quiet: Vec<f32> = tone(9).iter().map(|sample| 0.05 * sample).collect();
+    corpus.add("quiet", "some words that are hardly heard", Some(&wav(&quiet)));
+    let found = findings(&corpus);
+    for (id, kind) in
+        [("short-text", "too-little-text"), ("square", "clipped"), ("half-square", "clipped"), ("quiet", "loudness")]
+    {
+        assert!(found.get(id).is_some_and(|kinds| kinds.iter().any(|found| found == kind)), "{id}: {found:#?}");
+    }
+    let blamed: Vec<&String> = found.keys().filter(|id| id.starts_with("c0")).collect();
+    assert!(blamed.is_empty(), "{blamed:?}");
+    // Also where there are too few clips to compare with.
+    let mut few = Corpus::new(2);
+    few.add("short-text", "hi", Some(&wav(&long)));
+    assert_eq!(findings(&few).get("short-text").map(Vec::as_slice), Some(&["too-little-text".to_owned()][..]));
+}

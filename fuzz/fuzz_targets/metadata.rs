@@ -2,11 +2,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tandem_data::Format;
 use tandem_text::{Frontend, Language, Lexicon, Normalizer, tokenize_ipa};
 
 fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-        let Ok(record) = tandem_data::parse_row(line) else { continue };
+        for format in Format::ALL {
+            let Some(Ok(fields)) = tandem_data::parse_row(format, line) else { continue };
+            assert!(!fields.audio.split('/').any(|part| part == ".."), "{format}: {fields:?}");
+        }
+        let Some(Ok(record)) = tandem_data::parse_row(Format::LjSpeech, line) else { continue };
         assert!(!record.id.is_empty() && !record.id.contains('/'));
         for language in [Language::ENGLISH, Language::PERSIAN] {
             let normalizer = Normalizer::new(&language);

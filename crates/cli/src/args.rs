@@ -1,6 +1,7 @@
 //! What was typed. Each command turns its arguments into what is valid.
 
 mod config;
+mod convert;
 mod devices;
 mod from_table;
 mod profile;
@@ -19,6 +20,7 @@ use crate::commands::Command;
 use crate::messages::Lang;
 
 pub(crate) use config::*;
+pub(crate) use convert::*;
 pub(crate) use devices::*;
 pub(crate) use from_table::*;
 pub(crate) use profile::*;
@@ -39,6 +41,8 @@ pub(crate) use train::*;
   tandem config init config.yaml                   a file with every setting
   tandem doctor my-voice                           what is wrong with a corpus
   tandem prepare my-voice                          index and features, once
+  tandem convert my-voice --to piper other         the same corpus in another layout
+  tandem pack my-voice --shards my-shards          the same corpus in tar files
   tandem load my-voice --epochs 2                  how fast it loads
   tandem simulate                                  what overlap does for a typical run (simulated)
   tandem simulate --serial                         the same work without overlap
@@ -149,7 +153,7 @@ pub(crate) struct SimulateArgs {
 /// A folder of clips and how to read it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CorpusArgs {
-    /// Corpus in the LJSpeech layout: metadata.csv (id|text or id|text|normalized text) and wavs/ID.wav (or .flac, .mp3, .ogg)
+    /// Corpus: a folder of speech in any layout that --format lists
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use tandem_data::{CorpusError, MetadataError};
+use tandem_data::{ConvertError, CorpusError, FaultReport, Format, MetadataError, PreviewClip};
 use tandem_device::{OpenError, SelfTestError, WrongResult};
 use tandem_synth::SynthesisError;
 use tandem_train::checkpoint::FORMAT;
@@ -85,6 +85,63 @@ impl Explain for MetadataError {
                 Text::Message("error-speaker-row", vec![("line", shown(line)), ("path", path.as_path().into())])
             }
             MetadataError::NoAudioDir(path) => about("error-no-audio-folder", path),
+            MetadataError::CompressedShard(path) => about("error-compressed-shard", path),
+            MetadataError::NotInFormat(path, format) => {
+                let (format, files) = (("format", shown(format)), ("files", shown(format.files())));
+                Text::Message("error-not-in-format", vec![("path", path.as_path().into()), format, files])
+            }
+            MetadataError::TwoFormats(found) => {
+                let line = |format: Format, clip: &PreviewClip| {
+                    let mut values =
+                        vec![("format", shown(format)), ("audio", shown(&clip.audio)), ("text", shown(&clip.text))];
+                    match &clip.speaker {
+                        Some(speaker) => {
+                            values.push(("speaker", shown(speaker)));
+                            Text::Message("error-reading-speaker", values)
+                        }
+                        None => Text::Message("error-reading", values),
+                    }
+                };
+                let clips = found
+                    .previews
+                    .iter()
+                    .flat_map(|preview| preview.clips.iter().map(move |clip| (preview.format, clip)));
+                let lines = clips.map(|(format, clip)| line(format, clip)).collect();
+                Text::List(Box::new(about("error-two-formats", &found.path)), lines)
+            }
+            MetadataError::NoColumn(path, kind, columns) => {
+                let (kind, columns) = (("kind", shown(kind)), ("columns", shown(columns.join(", "))));
+                Text::Message("error-no-column", vec![("path", path.as_path().into()), kind, columns])
+            }
+            MetadataError::NoSuchSpeaker(path, name, known) => {
+                let mut values = vec![("path", path.as_path().into()), ("name", shown(name))];
+                match known.is_empty() {
+                    true => Text::Message("error-names-no-speakers", values),
+                    false => {
+                        values.push(("known", shown(known.join(", "))));
+                        Text::Message("error-no-such-speaker", values)
+                    }
+                }
+            }
+            other => shown(other),
+        }
+    }
+}
+
+/// A text and the clips below it.
+fn list(head: Text, reports: &[FaultReport]) -> Text {
+    let lines = reports.iter().map(|report| shown(format!("{}: {}", report.id, report.reason)));
+    Text::List(Box::new(head), lines.collect())
+}
+
+impl Explain for ConvertError {
+    fn text(&self) -> Text {
+        match self {
+            ConvertError::NotEmpty(path) => Text::Message("error-not-empty", vec![("path", path.as_path().into())]),
+            ConvertError::Io(path, error) => {
+                Text::Message("cannot-write", vec![("path", path.as_path().into()), ("reason", shown(error))])
+            }
+            ConvertError::NothingUsable(first) => list(Text::Message("error-nothing-usable", Vec::new()), first),
             other => shown(other),
         }
     }
@@ -92,10 +149,6 @@ impl Explain for MetadataError {
 
 impl Explain for CorpusError {
     fn text(&self) -> Text {
-        let list = |head, reports: &[tandem_data::FaultReport]| {
-            let lines = reports.iter().map(|report| shown(format!("{}: {}", report.id, report.reason)));
-            Text::List(Box::new(head), lines.collect())
-        };
         match self {
             CorpusError::Metadata(error) => error.text(),
             CorpusError::Frontend(error) => shown(error),

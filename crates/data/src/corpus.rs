@@ -13,7 +13,7 @@ use crate::cache::{Cache, CacheMode};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
 use crate::index::{Index, IndexEntry, Measured, hash_parts, work_dir};
 use crate::plan::{ClipSize, order};
-use crate::sources::{self, AudioBytes, MetadataError, Part, Record, Source};
+use crate::sources::{self, AudioBytes, Format, MetadataError, Part, Reading, Record, Source};
 
 /// Faults that an error lists.
 const LISTED: usize = 10;
@@ -25,7 +25,11 @@ const INDEX_VERSION: u64 = 6;
 pub struct CorpusSettings {
     /// The features to be made of it.
     pub mel: MelSettings,
-    /// The folder with the audio files.
+    /// The format of the directory; none: it is found out.
+    pub format: Option<Format>,
+    /// The speakers whose clips are used, in the order of their numbers; empty: all.
+    pub speakers: Vec<String>,
+    /// The folder with the audio files, where they are named by id.
     pub audio_dir: String,
     /// How texts become ids. Without a vocabulary, it gets one of all symbols that the usable clips have.
     pub frontend: Frontend,
@@ -41,6 +45,8 @@ impl Default for CorpusSettings {
     fn default() -> Self {
         CorpusSettings {
             mel: MelSettings::default(),
+            format: None,
+            speakers: Vec::new(),
             audio_dir: "wavs".to_owned(),
             frontend: Frontend::default(),
             max_frames: None,
@@ -176,7 +182,7 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Option<Corpus>, CorpusError> {
-        let Some(source) = sources::open(dir, part, &settings)? else { return Ok(None) };
+        let Some(source) = sources::open_source(dir, part, &settings)? else { return Ok(None) };
         Corpus::from_source_with(source, settings, &work_dir(dir), progress, stop).map(Some)
     }
 
@@ -357,6 +363,11 @@ impl Corpus {
         self.source.dir().unwrap_or(&self.work_dir)
     }
 
+    /// Which format it was read in, and why, if it is a directory.
+    pub fn reading(&self) -> Option<&Reading> {
+        self.source.reading()
+    }
+
     /// Where its clips come from.
     pub fn source(&self) -> &dyn Source {
         &*self.source
@@ -382,7 +393,7 @@ impl Corpus {
         &self.frontend
     }
 
-    /// Its speakers; a corpus without `speakers.csv` has one without a name.
+    /// Its speakers; none when nobody is named.
     pub fn speakers(&self) -> &[String] {
         self.source.speakers()
     }
@@ -528,7 +539,7 @@ impl Reader<'_> {
                 return Err(ClipFault::NoWords);
             }
             let language = self.settings.frontend.language_of(&record.text, record.language.as_ref());
-            let shape = probe(&mut *self.source.audio(row)?)?;
+            let shape = probe(&mut *self.source.header(row)?)?;
             let entry = IndexEntry {
                 samples: shape.samples,
                 rate: shape.rate,

@@ -1,6 +1,8 @@
-//! Everything that is odd about a corpus, before a single step.
+//! Everything that is odd about a corpus, before a single step: what clips sound like (`sound.rs`), and what is far from usual.
 
-use std::collections::HashMap;
+mod sound;
+
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,19 +13,28 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::corpus::Corpus;
 use crate::fault::{ClipFault, FaultReport};
+use crate::sources::Reading;
+use sound::{SILENT, Sound, listen};
 
-/// Louder than this counts as full scale.
-const FULL_SCALE: f32 = 0.999;
-/// So many full-scale samples in a row are clipping and not a peak.
-const CLIPPED_RUN: usize = 3;
 /// Runs of full scale per second from which a clip counts as clipped.
 const CLIPPED_PER_SECOND: f64 = 0.5;
-/// Quieter than this (-60 dB) all along is silence.
-const SILENT: f32 = 1e-3;
+/// The share of samples in runs at a clip's own peak from which it counts as clipped, even if it was made quieter later. A sine
+/// of 20 Hz has 1.3 %.
+const FLAT_SHARE: f64 = 0.05;
 /// Longer silence at an end teaches a model to wait.
 const LONG_PAUSE_S: f64 = 1.0;
-/// Robust deviations from the median from which a speaking rate is odd.
+/// Robust deviations from the median from which a value is odd.
 const ODD: f64 = 6.0;
+/// Tokens a second below which a text is too short for its clip, whatever other clips have: slow speech has 8 letters.
+const LEAST_RATE: f64 = 1.5;
+/// The same in a share of the median.
+const LEAST_SHARE: f64 = 0.2;
+/// Shorter clips may be a word and a pause.
+const LEAST_RATE_S: f64 = 3.0;
+/// Clips from which a corpus has a median.
+const ENOUGH: usize = 8;
+/// Decibels from the median that are no news, for loudness and for noise: within a good corpus they vary by a few.
+const USUAL_DB: (f64, f64) = (9.0, 15.0);
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -63,8 +74,12 @@ pub struct Examination {
     pub seconds: f64,
     /// Sample rates and how many clips have them, the commonest first.
     pub rates: Vec<(u32, usize)>,
+    /// Which format the corpus was read in, and why.
+    pub reading: Option<Reading>,
     /// Speakers; one when nobody is named.
     pub speakers: usize,
+    /// Usable clips and seconds of each speaker, if they are named.
+    pub by_speaker: Vec<SpeakerShare>,
     /// Durations of usable clips in seconds.
     #[serde(skip)]
     pub durations: Vec<f32>,
@@ -73,6 +88,17 @@ pub struct Examination {
     pub speaking_rates: Vec<f32>,
     /// Everything odd, errors first, in the order of the metadata.
     pub findings: Vec<ClipFinding>,
+}
+
+/// What a corpus has of a speaker.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpeakerShare {
+    /// The name.
+    pub name: String,
+    /// Usable clips.
+    pub clips: usize,
+    /// Seconds of audio in them.
+    pub seconds: f64,
 }
 
 impl Examination {
@@ -98,27 +124,25 @@ impl Examination {
                 None => self.rates.push((rate, count)),
             }
         }
+        for share in other.by_speaker {
+            match self.by_speaker.iter_mut().find(|known| known.name == share.name) {
+                Some(known) => {
+                    (known.clips, known.seconds) = (known.clips + share.clips, known.seconds + share.seconds)
+                }
+                None => self.by_speaker.push(share),
+            }
+        }
         self.durations.extend(other.durations);
         self.speaking_rates.extend(other.speaking_rates);
-        self.findings.extend(other.findings);
+        // What is said of the speakers is said once.
+        let news = other.findings.into_iter().filter(|finding| !self.findings.contains(finding)).collect::<Vec<_>>();
+        self.findings.extend(news);
     }
 
     /// How many clips are skipped because something is wrong with them.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
-}
-
-/// What one clip sounds like.
-#[derive(Clone, Copy, Default)]
-struct Sound {
-    content: u64,
-    peak: f32,
-    clipped_runs: usize,
-    leading_s: f64,
-    trailing_s: f64,
-    seconds: f64,
-    unequal: bool,
 }
 
 /// Decodes every clip and looks at it; `progress(done, all)` hears how far it is. `None` when `stop` was set meanwhile.
@@ -152,29 +176,6 @@ pub fn examine(corpus: &Corpus, progress: impl Fn(u32, u32) + Sync, stop: &Atomi
     Some(conclude(corpus, results))
 }
 
-fn listen(corpus: &Corpus, clip: u32, decoder: &mut Decoder, samples: &mut Vec<f32>) -> Result<Sound, ClipFault> {
-    samples.clear();
-    let shape = decoder.decode(&mut *corpus.audio(clip)?, samples)?;
-    let rate = f64::from(shape.rate);
-    let quiet = |sample: &&f32| sample.abs() < SILENT;
-    let mut runs = 0;
-    let mut run = 0;
-    for sample in samples.iter() {
-        run = if sample.abs() >= FULL_SCALE { run + 1 } else { 0 };
-        runs += usize::from(run == CLIPPED_RUN);
-    }
-    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    Ok(Sound {
-        content: xxh3_64(&bytes),
-        peak: samples.iter().fold(0.0, |peak, sample| sample.abs().max(peak)),
-        clipped_runs: runs,
-        leading_s: samples.iter().take_while(quiet).count() as f64 / rate,
-        trailing_s: samples.iter().rev().take_while(quiet).count() as f64 / rate,
-        seconds: samples.len() as f64 / rate,
-        unequal: samples.len() as u64 != corpus.entry(clip).samples,
-    })
-}
-
 fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> Examination {
     let mut findings: Vec<ClipFinding> = (corpus.fault_reports().into_iter())
         .map(|FaultReport { id, path, kind, reason, limit }| {
@@ -186,11 +187,13 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
     let mut examination = Examination {
         rows: corpus.rows(),
         rates: corpus.rates(),
+        reading: corpus.reading().cloned(),
         speakers: corpus.speakers().len().max(1),
         ..Examination::default()
     };
     let (mut by_sound, mut by_text) = (HashMap::new(), HashMap::new());
-    let mut spoken: Vec<(u32, f64)> = Vec::new();
+    let (mut spoken, mut loudness, mut noise) = (Vec::new(), Vec::new(), Vec::new());
+    let mut shares = vec![(0, 0.0); corpus.speakers().len()];
     let mut warnings: Vec<(u32, &'static str, String)> = Vec::new();
     for (clip, sound) in results {
         let sound = match sound {
@@ -217,7 +220,10 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         let entry = corpus.entry(clip);
         let rate = f64::from(entry.tokens) / sound.seconds;
         examination.speaking_rates.push(rate as f32);
-        spoken.push((clip, rate));
+        spoken.push((clip, rate, sound.seconds));
+        if let Some(share) = shares.get_mut(usize::from(entry.speaker)) {
+            *share = (share.0 + 1, share.1 + sound.seconds);
+        }
         let mut warn = |kind, reason| warnings.push((clip, kind, reason));
         if entry.rate != usual_rate {
             warn("rate", format!("{} Hz, most clips have {usual_rate}", entry.rate));
@@ -228,7 +234,11 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         if sound.peak < SILENT {
             warn("silent", format!("silent throughout (peak {:.5})", sound.peak));
         } else {
-            if sound.clipped_runs as f64 > CLIPPED_PER_SECOND * sound.seconds {
+            loudness.push((clip, sound.loudness_db));
+            noise.push((clip, sound.noise_db));
+            if sound.flat_share > FLAT_SHARE {
+                warn("clipped", format!("{:.0} % of its samples are clipped", 100.0 * sound.flat_share));
+            } else if sound.clipped_runs as f64 > CLIPPED_PER_SECOND * sound.seconds {
                 warn("clipped", format!("clipped in {} places", sound.clipped_runs));
             }
             for (kind, silence) in [("silence-before", sound.leading_s), ("silence-after", sound.trailing_s)] {
@@ -256,12 +266,38 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
             by_text.insert(text_hash, clip);
         }
     }
-    for (clip, rate, median) in odd_ones(&spoken) {
-        let kind = if rate > median { "too-much-text" } else { "too-little-text" };
+    let rates: Vec<f64> = spoken.iter().map(|&(_, rate, _)| rate).collect();
+    // At least a tenth of the median: a corpus that is very even has no odd ones.
+    let usual = usual(&rates).map(|(median, deviation)| (median, ODD * deviation.max(0.1 * median)));
+    for (clip, rate, seconds) in spoken {
+        let (median, most_off) = usual.unwrap_or((0.0, f64::INFINITY));
+        let little = rate < LEAST_RATE.max(LEAST_SHARE * median) && seconds > LEAST_RATE_S;
+        let kind = match (rate > median + most_off, little || rate < median - most_off) {
+            (true, _) => "too-much-text",
+            (_, true) => "too-little-text",
+            _ => continue,
+        };
+        warnings.push(match usual {
+            Some(_) => (
+                clip,
+                kind,
+                format!("{rate:.1} letters per second, usual are {median:.1}: does the text belong to it?"),
+            ),
+            None => (clip, kind, format!("{rate:.1} letters per second: does the text belong to it?")),
+        });
+    }
+    for (clip, level, median) in far(&loudness, USUAL_DB.0) {
+        let off = (level - median).abs();
+        warnings.push(match level > median {
+            true => (clip, "loudness", format!("{off:.0} dB louder than most clips")),
+            false => (clip, "loudness", format!("{off:.0} dB quieter than most clips")),
+        });
+    }
+    for (clip, level, median) in far(&noise, USUAL_DB.1).into_iter().filter(|(_, level, median)| level > median) {
         warnings.push((
             clip,
-            kind,
-            format!("{rate:.1} letters per second, usual are {median:.1}: does the text belong to it?"),
+            "noise",
+            format!("its pauses are {:.0} dB louder than those of most clips", level - median),
         ));
     }
     warnings.sort_by_key(|(clip, ..)| *clip);
@@ -269,26 +305,67 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         let (id, path) = corpus.name(clip);
         ClipFinding { severity: Severity::Warning, kind, id, path, reason }
     }));
+    findings.extend(spellings(corpus.speakers()));
     examination.findings = findings;
+    examination.by_speaker = (corpus.speakers().iter().zip(shares))
+        .map(|(name, (clips, seconds))| SpeakerShare { name: name.clone(), clips, seconds })
+        .collect();
     examination
 }
 
-/// Values far from the median, measured in median deviations (few outliers do not move those).
-fn odd_ones(values: &[(u32, f64)]) -> Vec<(u32, f64, f64)> {
+/// Names that differ in case, blanks or signs alone: they may be one speaker, who would become several voices.
+fn spellings(names: &[String]) -> Vec<ClipFinding> {
+    let mut alike: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+    for name in names {
+        let letters = name.to_lowercase().replace('ي', "ی").replace('ك', "ک");
+        let key: String = letters.chars().filter(|letter| letter.is_alphanumeric()).collect();
+        alike.entry(key).or_default().push(name);
+    }
+    let several = alike.into_values().filter(|names| names.len() > 1);
+    let warn = |name: &str, reason: String| ClipFinding {
+        severity: Severity::Warning,
+        kind: "speaker-names",
+        id: name.to_owned(),
+        path: None,
+        reason,
+    };
+    several
+        .map(|names| {
+            let list: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            warn(names[0], format!("may be one speaker in several spellings: {}", list.join(", ")))
+        })
+        .collect()
+}
+
+/// Clips whose level is far from the median: by more decibels than usual, and by more than the corpus varies.
+fn far(levels: &[(u32, f64)], usual_db: f64) -> Vec<(u32, f64, f64)> {
+    let values: Vec<f64> = levels.iter().map(|&(_, level)| level).collect();
+    let Some((median, deviation)) = usual(&values) else { return Vec::new() };
+    let most_off = usual_db.max(ODD * deviation);
+    let odd = levels.iter().filter(|(_, level)| (level - median).abs() > most_off);
+    odd.map(|&(clip, level)| (clip, level, median)).collect()
+}
+
+/// The median and the deviation from it (as a standard deviation, but few outliers do not move it), if there are enough values.
+fn usual(values: &[f64]) -> Option<(f64, f64)> {
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
     };
-    let middle = median(values.iter().map(|&(_, value)| value).collect());
-    let deviation = median(values.iter().map(|&(_, value)| (value - middle).abs()).collect());
-    // At least a tenth of the median: a corpus that is very even has no odd ones.
-    let unit = (1.4826 * deviation).max(0.1 * middle);
-    if values.len() < 8 {
-        return Vec::new();
+    let middle = median(values.to_vec());
+    let deviation = median(values.iter().map(|value| (value - middle).abs()).collect());
+    (values.len() >= ENOUGH).then_some((middle, 1.4826 * deviation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_case_or_signs_alone_are_one_speaker() {
+        let names = ["Bob", "p225", "bob ", "p226", "B.O.B.", "علي", "علی"].map(str::to_owned);
+        let found: Vec<String> = spellings(&names).into_iter().map(|finding| finding.reason).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].ends_with("`Bob`, `bob `, `B.O.B.`"), "{found:?}");
     }
-    values
-        .iter()
-        .filter(|(_, value)| (value - middle).abs() > ODD * unit)
-        .map(|&(clip, value)| (clip, value, middle))
-        .collect()
 }

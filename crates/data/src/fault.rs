@@ -46,8 +46,38 @@ pub enum ClipFault {
     },
     /// The row of the metadata is longer than a transcript can be.
     RowTooLong(u32),
-    /// There is a `speakers.csv`, but the clip is not in it.
+    /// Other clips have a speaker, this one has none.
     NoSpeaker,
+    /// The row has another number of columns than its header.
+    OtherColumns {
+        /// Of the row.
+        found: usize,
+        /// Of the header.
+        header: usize,
+    },
+    /// A quote of the row stays open.
+    OpenQuote,
+    /// The row is no JSON object; why.
+    NotJson(String),
+    /// The object of the row does not have this.
+    NoField(&'static str),
+    /// The row names no file.
+    BadPath,
+    /// The row names a file outside the directory of the corpus.
+    Outside,
+    /// The row is a part of a longer recording.
+    Segment {
+        /// Where it begins.
+        start_ms: u64,
+    },
+    /// A clip of a shard without this: `audio` or `text`.
+    NoPartner(&'static str),
+    /// A member of a shard that is there twice.
+    DuplicateMember,
+    /// A shard that ends too early.
+    TruncatedShard,
+    /// Bytes of a shard that are not those that were packed.
+    Checksum,
     /// The file or its text has changed since it was indexed, and its length with it.
     Changed,
 }
@@ -68,6 +98,17 @@ impl ClipFault {
             ClipFault::TextTooLong { .. } => "text-too-long",
             ClipFault::RowTooLong(_) => "row-too-long",
             ClipFault::NoSpeaker => "no-speaker",
+            ClipFault::OtherColumns { .. } => "columns",
+            ClipFault::OpenQuote => "open-quote",
+            ClipFault::NotJson(_) => "not-json",
+            ClipFault::NoField(_) => "no-field",
+            ClipFault::BadPath => "bad-path",
+            ClipFault::Outside => "outside",
+            ClipFault::Segment { .. } => "segment",
+            ClipFault::NoPartner(_) => "no-partner",
+            ClipFault::DuplicateMember => "duplicate-member",
+            ClipFault::TruncatedShard => "truncated-shard",
+            ClipFault::Checksum => "checksum",
             ClipFault::Changed => "changed",
             ClipFault::Audio(error) => match error {
                 AudioError::Io(_) => "unreadable",
@@ -107,7 +148,20 @@ impl fmt::Display for ClipFault {
             ClipFault::TooLong { frames, limit } => write!(f, "{frames} frames, the limit is {limit}"),
             ClipFault::TextTooLong { tokens, limit } => write!(f, "{tokens} tokens of text, the limit is {limit}"),
             ClipFault::RowTooLong(bytes) => write!(f, "the row has {bytes} bytes"),
-            ClipFault::NoSpeaker => write!(f, "not in speakers.csv"),
+            ClipFault::NoSpeaker => write!(f, "other clips have a speaker, this one has none"),
+            ClipFault::OtherColumns { found, header } => write!(f, "{found} columns, the header has {header}"),
+            ClipFault::OpenQuote => write!(f, "a quote is opened and not closed"),
+            ClipFault::NotJson(why) => write!(f, "not a JSON object: {why}"),
+            ClipFault::NoField(field) => write!(f, "the object has no `{field}`"),
+            ClipFault::BadPath => write!(f, "the row names no audio file"),
+            ClipFault::Outside => write!(f, "the audio file is outside the folder of the corpus"),
+            ClipFault::Segment { start_ms } => {
+                write!(f, "begins {start_ms} ms into a longer recording: cut it into a file of its own")
+            }
+            ClipFault::NoPartner(what) => write!(f, "the shard has no {what} of this key"),
+            ClipFault::DuplicateMember => write!(f, "the shard has two audio files of this key"),
+            ClipFault::TruncatedShard => write!(f, "the shard ends too early: copy it again"),
+            ClipFault::Checksum => write!(f, "wrong checksum: the shard is damaged, copy it again"),
             ClipFault::Changed => write!(f, "the file has changed since it was indexed"),
         }
     }

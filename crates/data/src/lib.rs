@@ -3,7 +3,7 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `sources/` | [`Source`]: where clips come from, a file for each format; [`LjSpeech`] |
+//! | `sources/` | [`Source`]: where clips come from, a file for each [`Format`] |
 //! | `fault.rs` | [`ClipFault`]: why a clip is skipped; [`Ledger`]: how many may be |
 //! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
 //! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
@@ -13,6 +13,8 @@
 //! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
 //! | `demo.rs` | [`DemoCorpus`]: a talking corpus that is made, with known times |
 //! | `files.rs` | files that are there whole or not at all |
+//! | `convert.rs` | [`convert`]: a corpus written in another format |
+//! | `pack.rs` | [`pack`]: a corpus packed into tar shards |
 //! | `doctor.rs` | [`examine`]: everything that is odd about a corpus, before a single step |
 //!
 //! ```
@@ -43,6 +45,7 @@
 
 mod batch;
 mod cache;
+mod convert;
 mod corpus;
 mod demo;
 mod doctor;
@@ -50,16 +53,22 @@ mod fault;
 pub mod files;
 mod index;
 mod load;
+mod pack;
 mod plan;
 mod sources;
 
 pub use batch::{Batch, Buffer, Form, Layout, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
+pub use convert::{Conversion, ConvertError, convert};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};
-pub use doctor::{ClipFinding, Examination, Severity, examine};
+pub use doctor::{ClipFinding, Examination, Severity, SpeakerShare, examine};
 pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
+pub use pack::{Packed, SHARD_CLIPS, pack};
 pub use plan::{ClipSize, Padding, PlanSettings, PlannedBatch, padding, plan};
-pub use sources::{AudioBytes, LjSpeech, Metadata, MetadataError, Part, Record, Row, Source, parse_row};
+pub use sources::{
+    Ambiguity, AudioBytes, Evidence, Fields, Format, Metadata, MetadataError, Part, Preview, PreviewClip, Reading,
+    Record, Source, open_source, parse_row,
+};

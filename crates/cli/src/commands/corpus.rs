@@ -57,12 +57,22 @@ pub(crate) fn open_part(
             let hint = messages.with("data-hint-doctor", &[("folder", &dir.display())]);
             Failure::of(USAGE, &error).hint(hint)
         }
-        CorpusError::Metadata(MetadataError::NoMetadata(_) | MetadataError::Empty(_)) => {
-            Failure::of(USAGE, &error).hint(messages.get("data-hint-layout"))
-        }
-        CorpusError::Metadata(_) => Failure::of(USAGE, &error),
+        CorpusError::Metadata(error) => list_failure(&error, messages),
         CorpusError::Frontend(frontend) => frontend_failure(&frontend, messages),
     })
+}
+
+/// Why a folder is not a corpus, and what to do.
+pub(crate) fn list_failure(error: &MetadataError, messages: &Messages) -> Failure {
+    let failure = Failure::of(USAGE, error);
+    match error {
+        MetadataError::NoMetadata(_) | MetadataError::Empty(_) => failure.hint(messages.get("data-hint-layout")),
+        MetadataError::TwoFormats(found) => {
+            let [first, second] = found.previews.each_ref().map(|preview| preview.format);
+            failure.hint(messages.with("data-hint-format", &[("first", &first), ("second", &second)]))
+        }
+        _ => failure,
+    }
 }
 
 /// Why texts cannot be turned into symbols, and what to do.

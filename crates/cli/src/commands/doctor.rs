@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 
-use tandem_data::{ClipFinding, Corpus, Examination, Part, Severity, Tolerance, examine};
+use tandem_data::{ClipFinding, Corpus, Evidence, Examination, Part, Severity, Tolerance, examine};
 
 use crate::args::DoctorArgs;
 use crate::commands::corpus;
@@ -16,6 +16,9 @@ use crate::ui::{
     progress,
     table::Table,
 };
+
+/// Speakers that are listed, those with the most clips first.
+const SPEAKERS: usize = 10;
 
 pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> {
     let mut settings = corpus::settings(&args.corpus.read)?;
@@ -107,6 +110,22 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
             ("speakers", &found.speakers),
         ],
     ));
+    if let Some(reading) = &found.reading {
+        line(messages.with("doctor-format", &[("format", &reading.format), ("why", &why(&reading.why, messages))]));
+    }
+    let mut speakers: Vec<_> = found.by_speaker.iter().collect();
+    speakers.sort_by_key(|speaker| std::cmp::Reverse(speaker.clips));
+    let mut shares: Vec<String> = (speakers.iter().take(SPEAKERS))
+        .map(|speaker| {
+            format!("{} {} ({:.2} h)", messages.isolated(&speaker.name), speaker.clips, speaker.seconds / 3600.0)
+        })
+        .collect();
+    if speakers.len() > SPEAKERS {
+        shares.push("…".to_owned());
+    }
+    if !shares.is_empty() {
+        line(messages.with("doctor-speakers", &[("speakers", &shares.join(", "))]));
+    }
     let rates: Vec<String> = found.rates.iter().map(|(rate, count)| format!("{rate} Hz ({count})")).collect();
     line(messages.with("doctor-rates", &[("rates", &rates.join(", "))]));
     if !found.durations.is_empty() {
@@ -145,11 +164,32 @@ fn report(found: &Examination, list: usize, messages: &Messages) -> String {
     text
 }
 
+/// What a format was recognized by.
+fn why(evidence: &Evidence, messages: &Messages) -> String {
+    match evidence {
+        Evidence::Given => messages.get("doctor-why-given"),
+        Evidence::FileName(list) => messages.with("doctor-why-file-name", &[("list", list)]),
+        Evidence::PathAndSentence(list) => messages.with("doctor-why-sentence", &[("list", list)]),
+        Evidence::Objects(list) => messages.with("doctor-why-objects", &[("list", list)]),
+        Evidence::Directories => messages.get("doctor-why-directories"),
+        Evidence::Header => messages.get("doctor-why-header"),
+        Evidence::IdAndText => messages.get("doctor-why-id-text"),
+        Evidence::Normalized => messages.get("doctor-why-normalized"),
+        Evidence::Repeats { speakers, rows } => {
+            messages.with("doctor-why-repeats", &[("speakers", speakers), ("rows", rows)])
+        }
+        Evidence::Path => messages.get("doctor-why-path"),
+        Evidence::OnlyTar => messages.get("doctor-why-tar"),
+    }
+}
+
 /// Whether a file to be written is one that the corpus consists of.
 fn is_part_of(path: &Path, corpus: &Path, audio_dir: &str) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
     let inside = |dir: &Path| dir.canonicalize().is_ok_and(|dir| path.parent() == Some(&dir));
-    let listed = path.extension().is_some_and(|extension| extension == "csv") && inside(corpus);
+    let list =
+        |extension: &std::ffi::OsStr| ["csv", "tsv", "json", "jsonl", "tar"].iter().any(|known| extension == *known);
+    let listed = path.extension().is_some_and(list) && inside(corpus);
     listed || inside(&corpus.join(audio_dir))
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod config;
+pub(crate) mod convert;
 pub(crate) mod corpus;
 pub(crate) mod demo;
 pub(crate) mod devices;
@@ -20,8 +21,8 @@ pub(crate) mod train;
 use clap::Subcommand;
 
 use crate::args::{
-    AdviseArgs, CompletionsArgs, ConfigArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs, InspectArgs, LoadArgs,
-    ManArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
+    AdviseArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs, InspectArgs,
+    LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
 };
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -50,6 +51,10 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once
     Prepare(PrepareArgs),
+    /// Write a corpus in another layout: new lists, and its audio files by link or copy
+    Convert(ConvertArgs),
+    /// Pack a corpus into tar files that are read at random, as WebDataset has them
+    Pack(PackArgs),
     /// Drive only the loader: how many clips per second, and where the time goes
     Load(LoadArgs),
     /// Write, check and explain the file of settings
@@ -77,6 +82,8 @@ impl Command {
             Command::Report(args) => report::run(&args, messages),
             Command::Doctor(args) => doctor::run(args, messages),
             Command::Prepare(args) => prepare::run(args, messages),
+            Command::Convert(args) => convert::run(&args, messages),
+            Command::Pack(args) => convert::run_pack(&args, messages),
             Command::Load(args) => load::run(args, messages),
             Command::Config(args) => config::run(&args, messages),
             Command::Completions(args) => config::completions(&args, messages),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use tandem_data::FaultReport;
+use tandem_data::{Ambiguity, FaultReport, Preview};
 
 use super::*;
 use crate::messages::Lang;
@@ -29,6 +29,25 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(MetadataError::TooManySpeakers(path())),
         Box::new(MetadataError::SpeakerRow(path(), 7)),
         Box::new(MetadataError::NoAudioDir(path())),
+        Box::new(MetadataError::CompressedShard(path())),
+        Box::new(MetadataError::NotInFormat(path(), Format::Vctk)),
+        Box::new(MetadataError::TwoFormats(Box::new(Ambiguity {
+            path: path(),
+            previews: [Format::LjSpeech, Format::Piper].map(|format| {
+                let clip = |speaker: Option<&str>| PreviewClip {
+                    audio: "a".to_owned(),
+                    speaker: speaker.map(str::to_owned),
+                    text: "hello".to_owned(),
+                };
+                Preview { format, clips: vec![clip(None), clip(Some("bob"))] }
+            }),
+        }))),
+        Box::new(MetadataError::NoColumn(path(), "text", vec!["a".to_owned(), "b".to_owned()])),
+        Box::new(MetadataError::NoSuchSpeaker(path(), "bob".to_owned(), Vec::new())),
+        Box::new(MetadataError::NoSuchSpeaker(path(), "bob".to_owned(), vec!["eve".to_owned()])),
+        Box::new(ConvertError::NotEmpty(path())),
+        Box::new(ConvertError::Io(path(), io())),
+        Box::new(ConvertError::NothingUsable(vec![report()])),
         Box::new(CorpusError::Metadata(MetadataError::Empty(path()))),
         Box::new(CorpusError::NothingUsable(vec![report(), report()])),
         Box::new(CorpusError::TooMany { faults: 3, rows: 9, first: vec![report()] }),

@@ -1,177 +1,84 @@
 //! The LJSpeech layout: `metadata.csv` with rows `id|text` or `id|text|normalized text`, `wavs/ID.wav` (or .flac, .mp3,
 //! .ogg), and `speakers.csv` if there are several.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::borrow::Cow;
 
-use tandem_audio::{AudioError, open_audio};
-
-use super::metadata::{Metadata, MetadataError, Speakers, parse_row};
-use super::{AudioBytes, Part, Record, Source};
+use super::fields::{Fields, is_file_name, split_piped, trimmed, utf8};
+use super::listed::{NAMED, Rows};
 use crate::fault::ClipFault;
-use crate::index::{file_identity, hash_parts};
 
-/// Extensions tried for a clip, in this order; the last means that the id has its extension itself.
-const EXTENSIONS: [&str; 9] = [".wav", ".flac", ".mp3", ".ogg", ".WAV", ".FLAC", ".MP3", ".OGG", ""];
-/// Not looked for yet.
-const UNKNOWN: u8 = u8::MAX;
-
-/// A directory in the LJSpeech layout.
+/// Rows `id|text` or `id|text|normalized text`.
 #[derive(Debug)]
-pub struct LjSpeech {
-    dir: PathBuf,
-    audio_dir: String,
-    metadata: Metadata,
-    speakers: Speakers,
-    /// Which of the extensions the file of each clip has.
-    extensions: Vec<AtomicU8>,
-}
+pub(super) struct LjSpeech;
 
-impl LjSpeech {
-    /// Opens a directory whose audio files are in `audio_dir` below it.
-    ///
-    /// # Errors
-    ///
-    /// [`MetadataError`] if it is no corpus.
-    pub fn open(dir: &Path, audio_dir: &str) -> Result<LjSpeech, MetadataError> {
-        LjSpeech::with_metadata(dir, audio_dir, Metadata::open(dir)?)
-    }
-
-    /// Some of its clips, if it lists them; the directory of the audio files must exist if `needs_audio`.
-    pub(super) fn open_part(
-        dir: &Path,
-        part: Part,
-        audio_dir: &str,
-        needs_audio: bool,
-    ) -> Result<Option<LjSpeech>, MetadataError> {
-        let metadata = match part {
-            Part::All => Metadata::open(dir)?,
-            Part::Training => Metadata::open_training(dir)?,
-            Part::Validation => match Metadata::open_validation(dir) {
-                Some(metadata) => metadata?,
-                None => return Ok(None),
-            },
+impl Rows for LjSpeech {
+    fn fields<'a>(&self, row: &'a [u8]) -> Result<Fields<'a>, ClipFault> {
+        let (id, mut rest) = split(row)?;
+        let last = rest.pop().unwrap_or_default();
+        let text = match rest.pop() {
+            // An empty normalized column falls back to the text.
+            Some(text) if last.trim().is_empty() => text,
+            _ => last,
         };
-        let audio = dir.join(audio_dir);
-        if needs_audio && !audio.is_dir() {
-            return Err(MetadataError::NoAudioDir(audio));
-        }
-        LjSpeech::with_metadata(dir, audio_dir, metadata).map(Some)
+        Ok(Fields { audio: id.clone(), id, text, ..Fields::default() })
     }
 
-    /// The same for a metadata file of one's own choice.
-    ///
-    /// # Errors
-    ///
-    /// [`MetadataError`] if its `speakers.csv` cannot be used.
-    pub fn with_metadata(dir: &Path, audio_dir: &str, metadata: Metadata) -> Result<LjSpeech, MetadataError> {
-        let speakers = Speakers::open(dir)?;
-        let extensions = (0..metadata.len()).map(|_| AtomicU8::new(UNKNOWN)).collect();
-        Ok(LjSpeech { dir: dir.to_owned(), audio_dir: audio_dir.to_owned(), metadata, speakers, extensions })
+    fn name_speakers(&self) -> bool {
+        false
     }
 
-    /// The file of a clip: looked for once, then its extension is known.
-    fn file(&self, clip: u32) -> Result<PathBuf, ClipFault> {
-        let id = self.read_id(clip)?;
-        let at = |extension: &str| self.dir.join(&self.audio_dir).join(format!("{id}{extension}"));
-        let known = self.extensions[clip as usize].load(Ordering::Relaxed);
-        if let Some(extension) = EXTENSIONS.get(usize::from(known)) {
-            return Ok(at(extension));
-        }
-        for (number, extension) in EXTENSIONS.iter().enumerate() {
-            let path = at(extension);
-            match path.symlink_metadata() {
-                Ok(_) => {
-                    self.extensions[clip as usize].store(number as u8, Ordering::Relaxed);
-                    return Ok(path);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(ClipFault::Audio(error.into())),
-            }
-        }
-        Err(ClipFault::Missing)
-    }
-
-    fn read_id(&self, clip: u32) -> Result<String, ClipFault> {
-        let mut buffer = Vec::new();
-        Ok(parse_row(self.metadata.read(clip, &mut buffer)?)?.id.into_owned())
+    fn extensions(&self) -> &'static [&'static str] {
+        NAMED
     }
 }
 
-impl Source for LjSpeech {
-    fn len(&self) -> usize {
-        self.metadata.len()
+/// The id of a row that begins with one, and the one or two columns behind it.
+pub(super) fn split(row: &[u8]) -> Result<(Cow<'_, str>, Vec<Cow<'_, str>>), ClipFault> {
+    let mut fields = split_piped(utf8(row)?, 3);
+    if !(2..=3).contains(&fields.len()) {
+        return Err(ClipFault::Columns(fields.len()));
     }
-
-    fn record(&self, clip: u32) -> Result<Record, ClipFault> {
-        let mut buffer = Vec::new();
-        let row = parse_row(self.metadata.read(clip, &mut buffer)?)?;
-        let (speaker, code) = self.speakers.of(&row.id)?;
-        let language = code.and_then(|code| code.parse().ok());
-        Ok(Record { id: row.id.into_owned(), text: row.text.into_owned(), speaker, language })
+    let id = trimmed(fields.remove(0));
+    if !is_file_name(&id) {
+        return Err(ClipFault::BadId);
     }
-
-    fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
-        Ok(Box::new(open_audio(&self.file(clip)?)?))
-    }
-
-    fn identity(&self, clip: u32) -> Result<u64, ClipFault> {
-        let path = self.file(clip)?;
-        let (size, date) = file_identity(&path).map_err(|error| ClipFault::from(AudioError::Io(error)))?;
-        // The names alone: the corpus may be reached by another path next time.
-        Ok(hash_parts(&[
-            path.file_name().unwrap_or_default().as_encoded_bytes(),
-            self.audio_dir.as_bytes(),
-            &size.to_le_bytes(),
-            &date.to_le_bytes(),
-        ]))
-    }
-
-    fn speakers(&self) -> &[String] {
-        &self.speakers.names
-    }
-
-    fn id(&self, clip: u32) -> Option<String> {
-        self.read_id(clip).ok()
-    }
-
-    fn line(&self, clip: u32) -> u64 {
-        self.metadata.line(clip)
-    }
-
-    fn path(&self, clip: u32) -> Option<PathBuf> {
-        let file = self.file(clip).ok();
-        file.or_else(|| Some(self.dir.join(&self.audio_dir).join(format!("{}.wav", self.read_id(clip).ok()?))))
-    }
-
-    fn dir(&self) -> Option<&Path> {
-        Some(&self.dir)
-    }
-
-    fn key(&self) -> String {
-        let file = self.metadata.path().file_name().unwrap_or_default().to_string_lossy();
-        format!("ljspeech {file} {}", self.audio_dir)
-    }
+    Ok((id, fields))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn fields(line: &str) -> Result<(String, String), &'static str> {
+        let row = LjSpeech.fields(line.as_bytes()).map_err(|fault| fault.kind())?;
+        Ok((row.id.into_owned(), row.text.into_owned()))
+    }
+
+    fn row(id: &str, text: &str) -> Result<(String, String), &'static str> {
+        Ok((id.to_owned(), text.to_owned()))
+    }
+
     #[test]
-    fn a_clip_stays_itself_by_any_path_until_its_audio_changes() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::create_dir(dir.path().join("wavs")).expect("writable");
-        std::fs::write(dir.path().join("metadata.csv"), "a|one\nb|two\n").expect("writable");
-        std::fs::write(dir.path().join("wavs/a.flac"), b"sound").expect("writable");
-        let identity = |dir: &Path| LjSpeech::open(dir, "wavs").expect("a corpus").identity(0).expect("there");
-        let before = identity(dir.path());
-        assert_eq!(identity(&dir.path().join("wavs/..")), before);
-        std::fs::write(dir.path().join("wavs/a.flac"), b"another sound").expect("writable");
-        assert_ne!(identity(dir.path()), before);
-        let source = LjSpeech::open(dir.path(), "wavs").expect("a corpus");
-        assert!(source.path(0).is_some_and(|path| path.ends_with("wavs/a.flac")));
-        assert!(matches!(source.audio(1), Err(ClipFault::Missing)));
-        assert_eq!((source.id(1), source.line(1)), (Some("b".to_owned()), 2));
+    fn rows_are_read_as_people_write_them() {
+        assert_eq!(fields("a|Hello 2|hello two\n"), row("a", "hello two"));
+        assert_eq!(fields("a|Hello\r\n"), row("a", "Hello"));
+        assert_eq!(fields("\u{FEFF}a|x"), row("a", "x"));
+        assert_eq!(fields("a|Hello|"), row("a", "Hello"), "an empty normalized column falls back to the text");
+        assert_eq!(fields("a||"), row("a", ""));
+        assert_eq!(fields(" a |\"quoted\" and more"), row("a", "\"quoted\" and more"));
+        assert_eq!(fields("a|\"one | two\"|\"one or \"\"two\"\"\""), row("a", "one or \"two\""));
+        assert_eq!(fields("a|\"one | two | three\""), row("a", "one | two | three"));
+        assert_eq!(fields("a|\"one | two\""), row("a", "one | two"));
+        assert_eq!(fields("a|\"6 inches\" is 6\"|six"), row("a", "six"));
+        assert_eq!(fields("a|\"Open|open"), row("a", "open"), "a lone quote is a character");
+    }
+
+    #[test]
+    fn rows_that_are_none_say_why() {
+        assert_eq!(fields("a"), Err("columns"));
+        assert_eq!(fields("a|b|c|d"), Err("columns"));
+        assert_eq!(fields("|text"), Err("bad-id"));
+        assert_eq!(fields("../../etc/passwd|text"), Err("bad-id"));
+        assert_eq!(LjSpeech.fields(b"a|\xFF").map_err(|fault| fault.kind()), Err("not-utf8"));
     }
 }

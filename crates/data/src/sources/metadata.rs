@@ -1,238 +1,92 @@
-//! `metadata.csv` in the LJSpeech layout, and `speakers.csv`.
+//! [`Metadata`]: the rows of a list of clips.
 //!
-//! A corpus may have a million rows, so rows are kept as places in the file (sixteen bytes each) and read when they
-//! are needed.
+//! A corpus may have millions of rows, so a row is kept as its place in the file (eight bytes) and read when it is needed.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use super::error::MetadataError;
 use crate::fault::ClipFault;
 
-/// Tried in this order.
-const NAMES: [&str; 2] = ["metadata.csv", "metadata_train.csv"];
-/// A line longer than this is not a transcript.
-const LONGEST_LINE: u32 = 1 << 20;
+/// A row longer than this is not a transcript.
+const LONGEST_ROW: u64 = 1 << 20;
 
-/// Why a folder is not a corpus.
+/// Where the bytes of a list are.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum MetadataError {
-    /// The folder does not exist or is not one.
-    NotADir(PathBuf),
-    /// No metadata file in it.
-    NoMetadata(PathBuf),
-    /// It cannot be read.
-    Io(PathBuf, io::Error),
-    /// It has no rows.
-    Empty(PathBuf),
-    /// More speakers than can be distinguished.
-    TooManySpeakers(PathBuf),
-    /// A row of the speakers' list is not `id|speaker`.
-    SpeakerRow(PathBuf, usize),
-    /// The folder with the audio files is not there.
-    NoAudioDir(PathBuf),
+enum Bytes {
+    File(File),
+    /// A list that was made, of file names say.
+    Memory(Vec<u8>),
 }
 
-impl fmt::Display for MetadataError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MetadataError::NotADir(path) => write!(f, "`{}` is not a folder", path.display()),
-            MetadataError::NoMetadata(path) => {
-                write!(f, "`{}` has neither metadata.csv nor metadata_train.csv", path.display())
-            }
-            MetadataError::Io(path, error) => write!(f, "cannot read `{}`: {error}", path.display()),
-            MetadataError::SpeakerRow(path, line) => {
-                write!(f, "line {line} of `{}` is not `id|speaker` or `id|speaker|language`", path.display())
-            }
-            MetadataError::NoAudioDir(path) => {
-                write!(f, "`{}`, where the audio should be, is not a folder", path.display())
-            }
-            MetadataError::TooManySpeakers(path) => {
-                write!(f, "`{}` has more than {} speakers", path.display(), u16::MAX)
-            }
-            MetadataError::Empty(path) => write!(f, "`{}` has no rows", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for MetadataError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            MetadataError::Io(_, error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// A row: what belongs to one clip.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row<'a> {
-    /// The clip's id: its file name without the extension.
-    pub id: Cow<'a, str>,
-    /// The text to say: the normalized column if there is one, else the text.
-    pub text: Cow<'a, str>,
-}
-
-/// Splits a row `id|text` or `id|text|normalized text`; the end of the line may be there.
-///
-/// # Errors
-///
-/// [`ClipFault`] if it is not UTF-8, has other columns, or its id is not a file name.
-pub fn parse_row(line: &[u8]) -> Result<Row<'_>, ClipFault> {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
-    let line = std::str::from_utf8(line).map_err(|_| ClipFault::NotUtf8)?;
-    // Quotes are ordinary characters (as in LJSpeech itself), unless only they can explain the number of columns.
-    let mut fields: Vec<Cow<'_, str>> = line.split('|').map(Cow::Borrowed).collect();
-    let opens = |field: &Cow<'_, str>| field.starts_with('"') && field.matches('"').count() % 2 == 1;
-    if fields.len() > 3 || fields.iter().any(opens) {
-        // A lone quote, as in `6" pipe`, closes nowhere; then it is an ordinary character after all.
-        fields = split_quoted(line).unwrap_or(fields);
-    }
-    let columns = fields.len();
-    if !(2..=3).contains(&columns) {
-        return Err(ClipFault::Columns(columns));
-    }
-    let normalized = fields.pop().filter(|text| columns == 2 || !text.trim().is_empty());
-    let text = if columns == 3 { fields.pop() } else { None };
-    let text = normalized.or(text).unwrap_or_default();
-    let id = fields.pop().unwrap_or_default();
-    let id = match id {
-        Cow::Borrowed(id) => Cow::Borrowed(id.trim()),
-        Cow::Owned(id) => Cow::Owned(id.trim().to_owned()),
-    };
-    if !is_file_name(&id) {
-        return Err(ClipFault::BadId);
-    }
-    Ok(Row { id, text })
-}
-
-/// Fields separated by `|`, of which some are in double quotes (doubled inside); `None` if a quote stays open.
-fn split_quoted(line: &str) -> Option<Vec<Cow<'_, str>>> {
-    let mut fields = Vec::new();
-    let mut rest = line;
-    loop {
-        if let Some(quoted) = rest.strip_prefix('"') {
-            let mut field = String::new();
-            let mut chars = quoted.char_indices().peekable();
-            let mut after = None;
-            while let Some((at, c)) = chars.next() {
-                if c != '"' {
-                    field.push(c);
-                } else if chars.peek().is_some_and(|&(_, next)| next == '"') {
-                    chars.next();
-                    field.push('"');
-                } else {
-                    after = Some(at + 1);
-                    break;
-                }
-            }
-            fields.push(Cow::Owned(field));
-            match quoted[after?..].split_once('|') {
-                Some((_, next)) => rest = next,
-                None => return Some(fields),
-            }
-        } else {
-            match rest.split_once('|') {
-                Some((field, next)) => {
-                    fields.push(Cow::Borrowed(field));
-                    rest = next;
-                }
-                None => {
-                    fields.push(Cow::Borrowed(rest));
-                    return Some(fields);
-                }
-            }
-        }
-    }
-}
-
-/// No path, no reference to another folder, nothing that a file system refuses.
-fn is_file_name(id: &str) -> bool {
-    !id.is_empty() && id.len() <= 240 && id != "." && id != ".." && !id.contains(['/', '\\', '\0'])
-}
-
-/// Where a row is in the file.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    offset: u64,
-    length: u32,
-    line: u32,
-}
-
-/// The rows of a metadata file.
+/// The rows of a list of clips.
 #[derive(Debug)]
 pub struct Metadata {
     path: PathBuf,
-    file: File,
-    rows: Vec<Place>,
+    bytes: Bytes,
+    /// Where each row begins, and where the last one ends.
+    starts: Vec<u64>,
+    /// Rows before which lines are blank or belong to a longer row, and how many of those there are up to there: few.
+    extra_lines: Vec<(u32, u32)>,
+    /// The separator, if fields may be in quotes and go over several lines.
+    quoted: Option<u8>,
 }
 
 impl Metadata {
-    /// Finds the metadata file of a corpus and where its rows are.
-    ///
-    /// # Errors
-    ///
-    /// [`MetadataError`] if there is no such folder or file, or if it cannot be read or has no rows.
-    pub fn open(dir: &Path) -> Result<Metadata, MetadataError> {
-        if !dir.is_dir() {
-            return Err(MetadataError::NotADir(dir.to_owned()));
-        }
-        let path = NAMES.iter().map(|name| dir.join(name)).find(|path| path.is_file());
-        Metadata::open_file(&path.ok_or_else(|| MetadataError::NoMetadata(dir.to_owned()))?)
-    }
-
-    /// The rows to train on: `metadata_train.csv` when the corpus comes with validation rows of its own, so that none
-    /// of them is among them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Metadata::open`].
-    pub fn open_training(dir: &Path) -> Result<Metadata, MetadataError> {
-        let training = dir.join("metadata_train.csv");
-        if Metadata::open_validation(dir).is_some() && training.is_file() {
-            return Metadata::open_file(&training);
-        }
-        Metadata::open(dir)
-    }
-
-    /// The validation rows of a corpus, if it comes with any: `metadata_eval.csv` or `metadata_val.csv`.
-    pub fn open_validation(dir: &Path) -> Option<Result<Metadata, MetadataError>> {
-        let path =
-            ["metadata_eval.csv", "metadata_val.csv"].iter().map(|name| dir.join(name)).find(|path| path.is_file())?;
-        Some(Metadata::open_file(&path))
-    }
-
-    /// This file, for [`LjSpeech::with_metadata`](crate::LjSpeech::with_metadata).
+    /// A file with one row a line.
     ///
     /// # Errors
     ///
     /// [`MetadataError`] if it cannot be read or has no rows.
     pub fn open_file(path: &Path) -> Result<Metadata, MetadataError> {
+        Metadata::open_rows(path, None)
+    }
+
+    /// A file whose fields are separated by `separator`; those in double quotes may contain ends of lines.
+    pub(super) fn open_quoted(path: &Path, separator: u8) -> Result<Metadata, MetadataError> {
+        Metadata::open_rows(path, Some(separator))
+    }
+
+    fn open_rows(path: &Path, quoted: Option<u8>) -> Result<Metadata, MetadataError> {
         let fail = |error| MetadataError::Io(path.to_owned(), error);
         let file = File::open(path).map_err(fail)?;
-        let mut reader = BufReader::with_capacity(1 << 16, &file);
-        let (mut rows, mut offset) = (Vec::new(), 0u64);
-        for number in 1u32.. {
-            let (length, blank) = skip_line(&mut reader).map_err(fail)?;
-            if length == 0 {
-                break;
-            }
-            if !blank {
-                rows.push(Place { offset, length: u32::try_from(length).unwrap_or(u32::MAX), line: number });
-            }
-            offset += length;
-        }
-        rows.shrink_to_fit();
-        if rows.is_empty() {
+        let reader = BufReader::with_capacity(1 << 16, &file);
+        let (starts, extra_lines) = find_rows(reader, quoted).map_err(fail)?;
+        Metadata::checked(path, Bytes::File(file), starts, extra_lines, quoted)
+    }
+
+    /// A list that was made; `path` is what messages name.
+    pub(super) fn in_memory(path: &Path, bytes: Vec<u8>) -> Result<Metadata, MetadataError> {
+        let fail = |error| MetadataError::Io(path.to_owned(), error);
+        let (starts, extra_lines) = find_rows(&bytes[..], None).map_err(fail)?;
+        Metadata::checked(path, Bytes::Memory(bytes), starts, extra_lines, None)
+    }
+
+    fn checked(
+        path: &Path,
+        bytes: Bytes,
+        starts: Vec<u64>,
+        extra_lines: Vec<(u32, u32)>,
+        quoted: Option<u8>,
+    ) -> Result<Metadata, MetadataError> {
+        if starts.len() < 2 {
             return Err(MetadataError::Empty(path.to_owned()));
         }
-        Ok(Metadata { path: path.to_owned(), file, rows })
+        Ok(Metadata { path: path.to_owned(), bytes, starts, extra_lines, quoted })
+    }
+
+    /// The same without its first row, a header.
+    pub(super) fn without_header(mut self) -> Result<Metadata, MetadataError> {
+        self.starts.remove(0);
+        // Row n was row n + 1: one line more is passed over.
+        for (row, lines) in &mut self.extra_lines {
+            (*row, *lines) = (row.saturating_sub(1), *lines + 1);
+        }
+        if self.extra_lines.first().is_none_or(|&(row, _)| row > 0) {
+            self.extra_lines.insert(0, (0, 1));
+        }
+        Metadata::checked(&self.path, self.bytes, self.starts, self.extra_lines, self.quoted)
     }
 
     /// The file itself.
@@ -242,24 +96,27 @@ impl Metadata {
 
     /// How many rows it has.
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.starts.len() - 1
     }
 
-    /// Never: a file without rows does not open.
+    /// Never: a list without rows does not open.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.len() == 0
     }
 
-    /// The line a row is on, counted from one.
-    ///
-    /// # Panics
-    ///
-    /// If `row` is not below [`Metadata::len`].
+    /// What its rows take in memory: eight bytes each, unless lines between them are blank.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&self.starts[..]) + size_of_val(&self.extra_lines[..])
+    }
+
+    /// The line a row begins on, counted from one.
     pub fn line(&self, row: u32) -> u64 {
-        u64::from(self.rows[row as usize].line)
+        let before = self.extra_lines.partition_point(|&(other, _)| other <= row);
+        let extra = before.checked_sub(1).map_or(0, |at| self.extra_lines[at].1);
+        u64::from(row) + u64::from(extra) + 1
     }
 
-    /// Reads a row into `buffer`, for [`parse_row`].
+    /// Reads a row into `buffer`, without the end of its line.
     ///
     /// # Errors
     ///
@@ -269,32 +126,99 @@ impl Metadata {
     ///
     /// If `row` is not below [`Metadata::len`].
     pub fn read<'a>(&self, row: u32, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], ClipFault> {
-        let row = self.rows[row as usize];
-        if row.length > LONGEST_LINE {
-            return Err(ClipFault::RowTooLong(row.length));
+        let (start, end) = (self.starts[row as usize], self.starts[row as usize + 1]);
+        let length = end - start;
+        buffer.resize(length.min(LONGEST_ROW) as usize, 0);
+        match &self.bytes {
+            Bytes::File(file) => read_at(file, buffer, start).map_err(|error| ClipFault::Audio(error.into()))?,
+            Bytes::Memory(bytes) => {
+                let length = buffer.len();
+                buffer.copy_from_slice(&bytes[start as usize..][..length]);
+            }
         }
-        buffer.resize(row.length as usize, 0);
-        read_at(&self.file, buffer, row.offset).map_err(|error| ClipFault::Audio(error.into()))?;
-        Ok(buffer)
+        // Blank lines behind a row belong to its place in the file.
+        let kept = match self.quoted {
+            Some(_) => buffer.trim_ascii_end().len(),
+            None => buffer.iter().position(|&byte| byte == b'\n').unwrap_or(buffer.len()),
+        };
+        if length > LONGEST_ROW && kept == buffer.len() {
+            return Err(ClipFault::RowTooLong(u32::try_from(length).unwrap_or(u32::MAX)));
+        }
+        let row = &buffer[..kept];
+        Ok(row.strip_suffix(b"\r").unwrap_or(row))
     }
 }
 
-/// The length of the next line and whether it is blank, without holding it: a file may be one line of gigabytes.
-fn skip_line(reader: &mut impl BufRead) -> io::Result<(u64, bool)> {
-    let (mut length, mut blank) = (0, true);
+/// Where rows begin and the last one ends, and the rows before which lines are passed over.
+fn find_rows(mut reader: impl BufRead, quoted: Option<u8>) -> io::Result<(Vec<u64>, Vec<(u32, u32)>)> {
+    let (mut starts, mut extra_lines) = (Vec::new(), Vec::new());
+    let (mut offset, mut extra, mut noted) = (0u64, 0u32, 0u32);
+    loop {
+        let (length, blank, lines) = skip_row(&mut reader, quoted)?;
+        if length == 0 {
+            break;
+        }
+        if blank {
+            extra = extra.saturating_add(lines);
+        } else {
+            if extra > noted {
+                extra_lines.push((starts.len() as u32, extra));
+                noted = extra;
+            }
+            starts.push(offset);
+            extra = extra.saturating_add(lines - 1);
+        }
+        offset += length;
+    }
+    starts.push(offset);
+    starts.shrink_to_fit();
+    Ok((starts, extra_lines))
+}
+
+/// Where a reader of quoted fields is.
+#[derive(Clone, Copy, PartialEq)]
+enum Quotes {
+    FieldStart,
+    Plain,
+    Inside,
+    /// A quote inside quotes: the end of them, or the first of two.
+    Closing,
+}
+
+/// The length of the next row, whether it is blank, and its lines, without holding it: a file may be one row of gigabytes.
+fn skip_row(reader: &mut impl BufRead, quoted: Option<u8>) -> io::Result<(u64, bool, u32)> {
+    let (mut length, mut blank, mut lines, mut quotes) = (0, true, 0u32, Quotes::FieldStart);
     loop {
         let bytes = reader.fill_buf()?;
         if bytes.is_empty() {
-            return Ok((length, blank));
+            return Ok((length, blank, lines.max(1)));
         }
-        let end = bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+        let mut end = None;
+        match quoted {
+            None => end = bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1),
+            Some(separator) => {
+                for (at, &byte) in bytes.iter().enumerate() {
+                    quotes = match (quotes, byte) {
+                        (Quotes::Inside, b'"') => Quotes::Closing,
+                        (Quotes::FieldStart | Quotes::Closing, b'"') | (Quotes::Inside, _) => Quotes::Inside,
+                        (_, byte) if byte == separator || byte == b'\n' => Quotes::FieldStart,
+                        _ => Quotes::Plain,
+                    };
+                    lines = lines.saturating_add(u32::from(byte == b'\n'));
+                    if byte == b'\n' && quotes != Quotes::Inside {
+                        end = Some(at + 1);
+                        break;
+                    }
+                }
+            }
+        }
         let part = &bytes[..end.unwrap_or(bytes.len())];
         blank &= part.iter().all(u8::is_ascii_whitespace);
         let taken = part.len();
         length += taken as u64;
         reader.consume(taken);
         if end.is_some() {
-            return Ok((length, blank));
+            return Ok((length, blank, lines.max(1)));
         }
     }
 }
@@ -317,93 +241,36 @@ pub(crate) fn read_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io
     Ok(())
 }
 
-/// Who speaks which clip, from `speakers.csv` (`id|speaker` or `id|speaker|language`).
-#[derive(Debug, Default)]
-pub(crate) struct Speakers {
-    pub(crate) names: Vec<String>,
-    by_id: HashMap<String, (u16, Option<String>)>,
-}
-
-impl Speakers {
-    pub(crate) fn open(dir: &Path) -> Result<Speakers, MetadataError> {
-        let path = dir.join("speakers.csv");
-        let mut speakers = Speakers::default();
-        if !path.is_file() {
-            return Ok(speakers);
-        }
-        let text = std::fs::read_to_string(&path).map_err(|error| MetadataError::Io(path.clone(), error))?;
-        let mut numbers: HashMap<&str, u16> = HashMap::new();
-        for (line, row) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
-            let mut fields = row.split('|').map(str::trim);
-            if row.trim().is_empty() {
-                continue;
-            }
-            let (Some(id), Some(name)) = (fields.next(), fields.next().filter(|name| !name.is_empty())) else {
-                return Err(MetadataError::SpeakerRow(path, line + 1));
-            };
-            if line == 0 && id == "id" {
-                continue; // a heading
-            }
-            let number = match numbers.get(name) {
-                Some(&number) => number,
-                None => {
-                    let number = u16::try_from(speakers.names.len())
-                        .map_err(|_| MetadataError::TooManySpeakers(path.clone()))?;
-                    speakers.names.push(name.to_owned());
-                    numbers.insert(name, number);
-                    number
-                }
-            };
-            speakers.by_id.insert(id.to_owned(), (number, fields.next().map(str::to_owned)));
-        }
-        Ok(speakers)
-    }
-
-    /// The speaker and the language of a clip. Without `speakers.csv` everybody is speaker 0.
-    pub(crate) fn of(&self, id: &str) -> Result<(u16, Option<&str>), ClipFault> {
-        match self.by_id.get(id) {
-            Some((speaker, language)) => Ok((*speaker, language.as_deref())),
-            None if self.names.is_empty() => Ok((0, None)),
-            None => Err(ClipFault::NoSpeaker),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fields(line: &str) -> Result<(String, String), &'static str> {
-        parse_row(line.as_bytes())
-            .map(|record| (record.id.into_owned(), record.text.into_owned()))
-            .map_err(|fault| fault.kind())
-    }
-
-    fn row(id: &str, text: &str) -> Result<(String, String), &'static str> {
-        Ok((id.to_owned(), text.to_owned()))
+    fn rows(metadata: &Metadata) -> Vec<(u64, String)> {
+        let mut buffer = Vec::new();
+        let mut row = |row| String::from_utf8_lossy(metadata.read(row, &mut buffer).expect("a row")).into_owned();
+        (0..metadata.len() as u32).map(|n| (metadata.line(n), row(n))).collect()
     }
 
     #[test]
-    fn rows_are_read_as_people_write_them() {
-        assert_eq!(fields("a|Hello 2|hello two\n"), row("a", "hello two"));
-        assert_eq!(fields("a|Hello\r\n"), row("a", "Hello"));
-        assert_eq!(fields("\u{FEFF}a|x"), row("a", "x"));
-        assert_eq!(fields("a|Hello|"), row("a", "Hello"), "an empty normalized column falls back to the text");
-        assert_eq!(fields("a||"), row("a", ""));
-        assert_eq!(fields(" a |\"quoted\" and more"), row("a", "\"quoted\" and more"));
-        assert_eq!(fields("a|\"one | two\"|\"one or \"\"two\"\"\""), row("a", "one or \"two\""));
-        assert_eq!(fields("a|\"one | two | three\""), row("a", "one | two | three"));
-        assert_eq!(fields("a|\"one | two\""), row("a", "one | two"));
-        assert_eq!(fields("a|\"6 inches\" is 6\"|six"), row("a", "six"));
-        assert_eq!(fields("a|\"Open|open"), row("a", "open"), "a lone quote is a character");
+    fn rows_are_found_with_their_lines() {
+        let list = |text: &str| Metadata::in_memory(Path::new("list"), text.into()).expect("rows");
+        let wanted = [(1, "a"), (3, "b"), (6, "c")].map(|(line, row)| (line, row.to_owned()));
+        assert_eq!(rows(&list("a\r\n\nb\n \n\nc\n\n")), wanted);
+        assert_eq!(rows(&list("a\n\nb\n\n\nc").without_header().expect("rows")), wanted[1..]);
+        let lines = |text: &str| rows(&list(text).without_header().expect("rows")).iter().map(|row| row.0).collect();
+        assert_eq!(<Vec<u64> as From<Vec<u64>>>::from(lines("h\na\nb")), [2, 3]);
+        assert!(Metadata::in_memory(Path::new("list"), b"\n  \n".to_vec()).is_err());
+        assert!(list("h\n").without_header().is_err());
     }
 
     #[test]
-    fn rows_that_are_none_say_why() {
-        assert_eq!(fields("a"), Err("columns"));
-        assert_eq!(fields("a|b|c|d"), Err("columns"));
-        assert_eq!(fields("|text"), Err("bad-id"));
-        assert_eq!(fields("../../etc/passwd|text"), Err("bad-id"));
-        assert_eq!(parse_row(b"a|\xFF").map_err(|fault| fault.kind()), Err("not-utf8"));
+    fn quoted_rows_may_go_over_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("list.csv");
+        let text = "a,\"one\ntwo \"\"x\"\",\n\",z\n\nb,6\" pipe,\"c\"\nc,\"d\"\n";
+        std::fs::write(&path, text).expect("writable");
+        let found = rows(&Metadata::open_quoted(&path, b',').expect("rows"));
+        let wanted = [(1, "a,\"one\ntwo \"\"x\"\",\n\",z"), (5, "b,6\" pipe,\"c\""), (6, "c,\"d\"")];
+        assert_eq!(found, wanted.map(|(line, row)| (line, row.to_owned())));
     }
 }

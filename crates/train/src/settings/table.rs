@@ -44,6 +44,17 @@ const OUTPUT: &str = "Output";
 
 const UNITS: &[Word] =
     &[("characters", "The characters of the text"), ("phonemes", "Phonemes by espeak-ng, which must be installed")];
+const FORMATS: &[Word] = &[
+    ("auto", "Found out; a folder that fits two is an error that shows both readings"),
+    ("ljspeech", "metadata.csv with id|text or id|text|normalized text, and wavs/"),
+    ("piper", "metadata.csv with id|text or id|speaker|text, and wavs/"),
+    ("coqui", "metadata.csv with wavs/x.wav|text or wavs/x.wav|text|speaker"),
+    ("vctk", "txt/SPEAKER/ID.txt and wav48/SPEAKER/ID.wav"),
+    ("common-voice", "train.tsv and clips/"),
+    ("jsonl", "A JSON object a line with audio_filepath and text, as NeMo writes them"),
+    ("audiofolder", "Hugging Face: metadata.csv or metadata.jsonl with file_name"),
+    ("shards", "Tar files, as WebDataset writes them"),
+];
 const BACKENDS: &[Word] = &[
     ("auto", "The best that there is; software devices only when they are named"),
     ("cuda", "NVIDIA's CUDA (if built in)"),
@@ -70,7 +81,7 @@ use Scope::{Advise, Corpus, Profile};
 #[rustfmt::skip]
 pub static SETTINGS: &[Setting] = &[
     Setting { required: true, ..row("train-data", DATA, Kind::Path, "DIR",
-        "Corpus in the LJSpeech layout: metadata.csv (or metadata_train.csv) and wavs/").scope(Advise) },
+        "Corpus: a folder of speech in any layout that --format lists").scope(Advise) },
     row("val-data", DATA, Kind::Path, "DIR",
         "Corpus to validate on; without it, metadata_eval.csv (or metadata_val.csv) of --train-data, else a tenth of its clips")
         .on_resume(OnResume::MayChange),
@@ -83,6 +94,10 @@ pub static SETTINGS: &[Setting] = &[
     row("lexicon", CORPUS, Kind::Path, "FILE",
         "Pronunciations that win over espeak-ng, for phonemes: a word and its IPA on each line; kept in a run")
         .on_resume(OnResume::MayChange).scope(Corpus),
+    row("format", CORPUS, Choice(FORMATS), "FORMAT", "Layout of the corpus")
+        .at(at!(data.format)).is("auto").on_resume(Kept).scope(Corpus),
+    row("speakers", CORPUS, Text, "NAMES", "Use only the clips of these speakers, separated by commas")
+        .at(at!(data.speakers)).on_resume(Kept).scope(Corpus),
     row("audio-folder", CORPUS, Text, "NAME", "Folder of the audio files below DIR")
         .at(at!(data.audio_dir)).is("wavs").on_resume(Kept).scope(Corpus),
     row("max-mel-frames", CORPUS, ANY, "N", "Skip clips with more than N mel frames")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tandem_audio::MelSettings;
-use tandem_data::{CacheMode, CorpusSettings};
+use tandem_data::{CacheMode, CorpusSettings, Format};
 use tandem_device::{FeaturesOn, Placement};
 use tandem_model::Size;
 use tandem_observe::Knobs;
@@ -100,6 +100,10 @@ pub struct DataSettings {
     pub language: Option<Language>,
     /// What the model reads. The whole front end, lexicon and vocabulary included, is in the checkpoint.
     pub units: Units,
+    /// Layout of the corpus; none: it is found out.
+    pub format: Option<Format>,
+    /// Names of the speakers whose clips are used, separated by commas; none: all.
+    pub speakers: Option<String>,
     /// Directory of the audio files below that of the corpus.
     pub audio_dir: String,
     /// Clips with more mel frames are skipped.
@@ -112,12 +116,14 @@ pub struct DataSettings {
 
 impl Default for DataSettings {
     fn default() -> Self {
-        let CorpusSettings { mel, audio_dir, frontend, max_frames, max_tokens, .. } = CorpusSettings::default();
+        let CorpusSettings { mel, format, audio_dir, frontend, max_frames, max_tokens, .. } = CorpusSettings::default();
         DataSettings {
             batch_size: 8,
             static_shapes: false,
             language: frontend.language,
             units: frontend.units,
+            format,
+            speakers: None,
             audio_dir,
             max_frames,
             max_tokens,
@@ -131,12 +137,20 @@ impl DataSettings {
     pub fn corpus(&self) -> CorpusSettings {
         CorpusSettings {
             mel: self.mel.clone(),
+            format: self.format,
+            speakers: self.speaker_names(),
             audio_dir: self.audio_dir.clone(),
             frontend: Frontend { language: self.language.clone(), units: self.units, ..Frontend::default() },
             max_frames: self.max_frames,
             max_tokens: self.max_tokens,
             ..CorpusSettings::default()
         }
+    }
+
+    /// The speakers whose clips are used; none: all.
+    pub fn speaker_names(&self) -> Vec<String> {
+        let names = self.speakers.as_deref().unwrap_or_default().split(',').map(str::trim);
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 }
 

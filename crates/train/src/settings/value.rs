@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use tandem_data::CacheMode;
+use tandem_data::{CacheMode, Format};
 use tandem_device::{Selector, Simulation};
 use tandem_model::Size;
 use tandem_text::{Language, Units};
@@ -340,6 +340,10 @@ macro_rules! words {
 words! {
     CacheMode: "ram" => CacheMode::Ram, "disk" => CacheMode::Disk, "off" => CacheMode::Off;
     Units: "characters" => Units::Characters, "phonemes" => Units::Phonemes;
+    Option<Format>: "auto" => None, "ljspeech" => Some(Format::LjSpeech), "piper" => Some(Format::Piper),
+        "coqui" => Some(Format::Coqui), "vctk" => Some(Format::Vctk), "common-voice" => Some(Format::CommonVoice),
+        "jsonl" => Some(Format::JsonLines), "audiofolder" => Some(Format::AudioFolder),
+        "shards" => Some(Format::Shards);
     NanPolicy: "stop" => NanPolicy::Stop, "skip" => NanPolicy::Skip;
     OptimizationLevel: "basic" => OptimizationLevel::Basic, "enhanced" => OptimizationLevel::Enhanced,
         "plateau_breaker" => OptimizationLevel::PlateauBreaker;
