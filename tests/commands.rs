@@ -240,6 +240,7 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     ["my-voice", "my-voice-held-out", "my-other-voice"].iter().for_each(|name| copy(&corpus, &here.join(name)));
     fs::create_dir_all(here.join("recordings")).expect("a folder");
     fs::copy(corpus.join("wavs/demo_0000.wav"), here.join("someone.wav")).expect("copied");
+    fs::write(here.join("texts.txt"), "Banana piano. Tomato.\nhello|Hello.\n").expect("written");
     if !written.has("init") {
         fs::write(here.join("config.yaml"), config).expect("written");
     }
