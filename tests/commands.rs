@@ -255,6 +255,7 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
         fs::write(here.join("recordings/metadata.csv"), rows).expect("written");
     }
     fs::copy(corpus.join("wavs/demo_0000.wav"), here.join("someone.wav")).expect("copied");
+    fs::write(here.join("texts.txt"), "Banana piano. Tomato.\nhello|Hello.\n").expect("written");
     if !written.has("init") {
         fs::write(here.join("config.yaml"), config).expect("written");
     }

@@ -15,6 +15,7 @@ mod report;
 mod scripts;
 mod simulate;
 mod support;
+mod synthesis;
 mod train;
 mod unsafe_code;
 mod warm_start;

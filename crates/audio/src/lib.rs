@@ -44,4 +44,4 @@ pub use pitch::PitchTracker;
 pub use resample::Resampler;
 pub use vocoder::{GriffinLim, Vocoder, open_vocoder};
 pub use wav::parse_wav;
-pub use write::write_wav;
+pub use write::{WavWriter, write_wav};

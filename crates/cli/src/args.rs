@@ -6,6 +6,7 @@ mod devices;
 mod from_table;
 mod profile;
 mod report;
+mod synth;
 mod train;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub(crate) use devices::*;
 pub(crate) use from_table::*;
 pub(crate) use profile::*;
 pub(crate) use report::*;
+pub(crate) use synth::*;
 pub(crate) use train::*;
 
 /// Train a voice and keep the GPU busy.

@@ -11,7 +11,7 @@ use tandem_device::{
 };
 use tandem_flow::Lane;
 
-use crate::args::LaneArgs;
+use crate::args::{DeviceArgs, LaneArgs};
 use crate::errors::Explain;
 use crate::failure::{FAILED, Failure};
 use crate::messages::Messages;
@@ -79,6 +79,23 @@ pub(crate) fn open(
     Lanes::open(inventory, placement).map_err(|error| Failure::of(FAILED, &error))
 }
 
+/// Opens the one device of a command that has no lanes; without a request that is the CPU. Never another one than was
+/// asked for.
+pub(crate) fn open_one(args: &DeviceArgs, messages: &Messages) -> Result<Lanes, Failure> {
+    let args = args.lanes();
+    let inventory = inventory(&args);
+    let placement = resolve(&args.request(), &inventory.gpus, &inventory.cpu).map_err(|error| {
+        let failure = Failure::usage(explain(&error, |_| "--device", messages)).hint(found(&inventory, messages));
+        failure.hint(messages.get("place-hint-devices"))
+    })?;
+    let device = inventory.device(placement.model.physical);
+    if placement.warnings.contains(&Warning::Software) {
+        eprintln!("{}", messages.get("lanes-software"));
+    }
+    trust(device, messages).map_err(|error| refused(device, &error, messages))?;
+    Lanes::open(&inventory, placement).map_err(|error| Failure::of(FAILED, &error))
+}
+
 /// The same beside those that are open, to measure what they would give.
 pub(crate) fn open_also(inventory: &Inventory, placement: Placement, messages: &Messages) -> Result<Lanes, Failure> {
     let placement = trusted(inventory, placement, false, messages)?;
@@ -95,14 +112,10 @@ fn trusted(
     for lane in [placement.data.physical, placement.model.physical] {
         let device = inventory.device(lane);
         let Err(error) = trust(device, messages) else { continue };
-        let reason = error.text().render(messages);
-        let values: &[(&str, &dyn std::fmt::Display)] =
-            &[("device", &device.label()), ("name", &device.name), ("reason", &reason)];
-        let text = messages.with("lanes-refused", values);
         if !allow_fallback {
-            let hint = messages.get("place-hint-fallback");
-            return Err(Failure::new(FAILED, text).hint(hint).hint(messages.get("place-hint-devices")));
+            return Err(refused(device, &error, messages).hint(messages.get("place-hint-fallback")));
         }
+        let text = refused_text(device, &error, messages);
         let cpu_only = Request { backend: Some(Backend::Cpu), ..Request::default() };
         let requested = format!("{} on {} and {}", placement.mode, placement.data.label(), placement.model.label());
         let before = placement.fallbacks;
@@ -113,6 +126,18 @@ fn trusted(
         break;
     }
     Ok(placement)
+}
+
+/// A device that computes something else than the CPU.
+fn refused(device: &DeviceInfo, error: &SelfTestError, messages: &Messages) -> Failure {
+    Failure::new(FAILED, refused_text(device, error, messages)).hint(messages.get("place-hint-devices"))
+}
+
+fn refused_text(device: &DeviceInfo, error: &SelfTestError, messages: &Messages) -> String {
+    let reason = error.text().render(messages);
+    let values: &[(&str, &dyn std::fmt::Display)] =
+        &[("device", &device.label()), ("name", &device.name), ("reason", &reason)];
+    messages.with("lanes-refused", values)
 }
 
 /// Whether a device passes the self-test.
@@ -165,7 +190,26 @@ fn flag(lane: Lane) -> &'static str {
 }
 
 pub(crate) fn failure(error: &PlacementError, inventory: &Inventory, messages: &Messages) -> Failure {
-    let text = match error {
+    let failure = Failure::usage(explain(error, flag, messages)).hint(found(inventory, messages));
+    match error {
+        PlacementError::SameDevice(_) => failure.hint(messages.get("place-hint-single")),
+        PlacementError::MissingLane(Lane::Data) => failure.hint(messages.get("place-hint-one")),
+        PlacementError::MissingLane(_) => failure.hint(messages.get("place-hint-single")),
+        _ => failure.hint(messages.get("place-hint-devices")).hint(messages.get("place-hint-fallback")),
+    }
+}
+
+/// The devices there are, for a hint.
+fn found(inventory: &Inventory, messages: &Messages) -> String {
+    let listed: Vec<String> =
+        inventory.gpus.iter().map(|gpu| format!("{} {} ({})", gpu.label(), gpu.name, gpu.kind)).collect();
+    let listed = if listed.is_empty() { messages.get("place-none") } else { listed.join(", ") };
+    messages.with("place-found", &[("devices", &listed)])
+}
+
+/// What is wrong with a request, with the flags that it was made by.
+fn explain(error: &PlacementError, flag: impl Fn(Lane) -> &'static str, messages: &Messages) -> String {
+    match error {
         PlacementError::MissingLane(lane) => messages.with("place-missing", &[("flag", &flag(*lane))]),
         PlacementError::Insufficient(found) => messages.with("place-insufficient", &[("found", found)]),
         PlacementError::NoSuchIndex(lane, index, found) => {
@@ -187,15 +231,5 @@ pub(crate) fn failure(error: &PlacementError, inventory: &Inventory, messages: &
         PlacementError::NoDevice(backend) => messages.with("place-no-device", &[("backend", backend)]),
         PlacementError::OtherBackend(lane, index, is, requested) => messages
             .with("place-other", &[("flag", &flag(*lane)), ("index", index), ("is", is), ("requested", requested)]),
-    };
-    let listed: Vec<String> =
-        inventory.gpus.iter().map(|gpu| format!("{} {} ({})", gpu.label(), gpu.name, gpu.kind)).collect();
-    let listed = if listed.is_empty() { messages.get("place-none") } else { listed.join(", ") };
-    let failure = Failure::usage(text).hint(messages.with("place-found", &[("devices", &listed)]));
-    match error {
-        PlacementError::SameDevice(_) => failure.hint(messages.get("place-hint-single")),
-        PlacementError::MissingLane(Lane::Data) => failure.hint(messages.get("place-hint-one")),
-        PlacementError::MissingLane(_) => failure.hint(messages.get("place-hint-single")),
-        _ => failure.hint(messages.get("place-hint-devices")).hint(messages.get("place-hint-fallback")),
     }
 }

@@ -4,20 +4,29 @@
 //! |---|---|
 //! | `sampler.rs` | [`sample_mel`]: durations, then the flow from noise to mel (Euler or midpoint) |
 //! | `synthesizer.rs` | [`Synthesizer`]: tokens to waveform; speakers from reference audio or by name |
-//! | `sentences.rs` | [`sentences`]: long texts in pieces; [`join`]: their waveforms without clicks |
+//! | `sentences.rs` | [`sentences`]: a long text in pieces |
+//! | `speaking.rs` | [`Sentences`] (encoded) and [`Speaking`] (spoken, in batches): iterators over a text of any length |
+//! | `join.rs` | [`Joiner`]: the waveforms of sentences one after the other, without clicks |
+//! | `alignment.rs` | [`Alignment`]: when each token of a recording is said; as a Praat TextGrid |
 //! | `evaluate.rs` | [`evaluate`]: mel, duration and boundary errors on held-out clips |
 //! | `validation.rs` | [`validation_losses`]: the loss on clips that are not trained on |
 
 #![forbid(unsafe_code)]
 
+mod alignment;
 mod evaluate;
+mod join;
 mod sampler;
 mod sentences;
+mod speaking;
 mod synthesizer;
 mod validation;
 
+pub use alignment::{AlignedToken, Alignment};
 pub use evaluate::{ClipScore, Evaluation, HeldOutBatch, alignment_of, evaluate};
+pub use join::{Joined, Joiner};
 pub use sampler::{SampledMel, Solver, SynthesisSettings, sample_mel};
-pub use sentences::{join, sentences};
+pub use sentences::sentences;
+pub use speaking::{MOST_TOKENS, Sentence, Sentences, Speaking, Utterance};
 pub use synthesizer::{Bundle, Speech, SynthesisError, Synthesizer};
 pub use validation::validation_losses;

@@ -121,8 +121,9 @@ fn sample(
     let temperature = f64::from(settings.temperature.clamp(0.0, 1.0));
     if temperature > 0.0 {
         let mut noise = vec![0.0; rows * frames * n_mels];
-        for (row, noise) in noise.chunks_mut(frames * n_mels).enumerate() {
-            Random::at(&[settings.seed, row as u64]).fill_normal(noise);
+        // The same for every row: what a text sounds like must not depend on its place in a batch.
+        for noise in noise.chunks_mut(frames * n_mels) {
+            Random::at(&[settings.seed]).fill_normal(noise);
         }
         let noise = Tensor::from_data(TensorData::new(noise, [rows, frames, n_mels]), &x.device());
         x = x.mul_scalar(1.0 - temperature) + noise.mul_scalar(temperature);

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use tandem_audio::{
-    AudioError, Decoder, LogMel, MelSettings, MelStats, Resampler, SettingsError, open_audio, open_vocoder, write_wav,
+    AudioError, Decoder, LogMel, MelSettings, MelStats, Resampler, SettingsError, Vocoder, open_audio, open_vocoder,
+    write_wav,
 };
 use tandem_data::files::write_atomically;
 use tandem_model::weights::{self, Tensors, WeightsError};
@@ -38,6 +40,8 @@ pub struct Synthesizer {
     voice: Voice,
     bundle: Bundle,
     device: Device,
+    /// Opened once, when something is to be heard.
+    vocoder: OnceLock<Box<dyn Vocoder>>,
 }
 
 /// What was synthesized.
@@ -148,7 +152,7 @@ impl std::error::Error for SynthesisError {
 impl Synthesizer {
     /// A voice that is on `device`.
     pub fn new(voice: Voice, bundle: Bundle, device: &Device) -> Synthesizer {
-        Synthesizer { voice, bundle, device: device.clone() }
+        Synthesizer { voice, bundle, device: device.clone(), vocoder: OnceLock::new() }
     }
 
     /// Puts weights on a device.
@@ -251,6 +255,15 @@ impl Synthesizer {
         Ok(all.pop().expect("as many as texts"))
     }
 
+    /// A voice of many speakers needs a reference, a voice of one takes none.
+    pub(crate) fn check_reference(&self, reference: Option<&HostReference>) -> Result<(), SynthesisError> {
+        match (self.bundle.config.reference, reference) {
+            (true, None) => Err(SynthesisError::NoReference),
+            (false, Some(_)) => Err(SynthesisError::OneSpeaker),
+            _ => Ok(()),
+        }
+    }
+
     /// Synthesizes several texts at once, all in the voice of one reference.
     pub fn synthesize_batch(
         &self,
@@ -258,10 +271,9 @@ impl Synthesizer {
         reference: Option<&HostReference>,
         settings: SynthesisSettings,
     ) -> Result<Vec<Speech>, SynthesisError> {
-        match (self.bundle.config.reference, reference) {
-            (true, None) => return Err(SynthesisError::NoReference),
-            (false, Some(_)) => return Err(SynthesisError::OneSpeaker),
-            _ => {}
+        self.check_reference(reference)?;
+        if texts.is_empty() {
+            return Ok(Vec::new());
         }
         let (rows, n_mels, shape) = (texts.len(), self.bundle.mel.n_mels, self.input_shape());
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -296,7 +308,8 @@ impl Synthesizer {
         })
     }
 
-    fn vocode_batch(&self, sampled: SampledMel) -> Result<Vec<Speech>, SynthesisError> {
+    /// The waveforms of mels, in parallel.
+    pub fn vocode_batch(&self, sampled: SampledMel) -> Result<Vec<Speech>, SynthesisError> {
         let size = sampled.frames * self.bundle.mel.n_mels;
         let rows = sampled.mel.par_chunks(size).zip(sampled.pitch.par_chunks(sampled.frames));
         (sampled.durations.into_par_iter().zip(rows))
@@ -321,12 +334,19 @@ impl Synthesizer {
         durations: Vec<u32>,
         pitch: Vec<f32>,
     ) -> Result<Speech, SynthesisError> {
-        let vocoder = open_vocoder(&self.bundle.mel).map_err(SynthesisError::Settings)?;
-        let mut samples = vocoder.synthesize(&mel, frames, Some(&pitch));
+        let mut samples = self.vocoder()?.synthesize(&mel, frames, Some(&pitch));
         let peak = samples.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
         if peak > 0.99 {
             samples.iter_mut().for_each(|x| *x *= 0.99 / peak);
         }
         Ok(Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations, pitch })
+    }
+
+    fn vocoder(&self) -> Result<&dyn Vocoder, SynthesisError> {
+        if let Some(vocoder) = self.vocoder.get() {
+            return Ok(&**vocoder);
+        }
+        let vocoder = open_vocoder(&self.bundle.mel).map_err(SynthesisError::Settings)?;
+        Ok(&**self.vocoder.get_or_init(|| vocoder))
     }
 }

@@ -36,6 +36,8 @@ const EMA: &str = "ema.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 const CHECKSUMS: &str = "checksums.json";
+/// Notes which checkpoint has the best validation loss.
+const BEST: &str = "best";
 const REPLACED: &str = ".replaced-";
 
 /// What a checkpoint knows besides tensors.
@@ -245,7 +247,7 @@ impl Checkpoints {
 
     /// The step with the best validation loss, as noted by [`Checkpoints::note_best`].
     pub fn best(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.dir.join("best")).ok()?;
+        let text = fs::read_to_string(self.dir.join(BEST)).ok()?;
         text.trim().strip_prefix("step-")?.parse().ok()
     }
 
@@ -258,7 +260,7 @@ impl Checkpoints {
             // The best of all was never written or was taken away: what is noted is the best of what there is.
             None if best.is_some() && noted.is_some_and(|noted| steps.contains(&noted)) => Ok(()),
             None => {
-                let _ = fs::remove_file(self.dir.join("best"));
+                let _ = fs::remove_file(self.dir.join(BEST));
                 Ok(())
             }
         }
@@ -275,7 +277,7 @@ impl Checkpoints {
 
     /// Notes which one is the best.
     pub fn note_best(&self, step: u64) -> Result<(), CheckpointError> {
-        let path = self.dir.join("best");
+        let path = self.dir.join(BEST);
         write_atomically(&path, format!("step-{step:08}\n").as_bytes())
             .map_err(|error| CheckpointError::Io(path, error))
     }
@@ -355,16 +357,22 @@ impl Checkpoints {
     }
 }
 
-/// The checkpoint that a path means: itself, or the best (else the last) of a run.
+/// The checkpoint that a path means: itself, the last of a run, or the one that `checkpoints/best` of a run notes. The last
+/// and not the best: words become clearer long after the validation loss has reached its minimum
+/// (`benches/results/quality.md`).
 pub fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     if path.join(STATE).is_file() || path.join(CHECKSUMS).is_file() {
         return Ok(path.to_owned());
     }
+    if path.file_name().is_some_and(|name| name == BEST) {
+        let checkpoints = Checkpoints::new(path.parent().map(Path::to_owned).unwrap_or_default());
+        let best = checkpoints.best().filter(|best| checkpoints.path(*best).is_dir());
+        return best.map(|best| checkpoints.path(best)).ok_or_else(|| CheckpointError::None(path.to_owned()));
+    }
     for dir in [path.join("checkpoints"), path.to_owned(), path.join("run/checkpoints")] {
         let checkpoints = Checkpoints::new(dir);
-        let steps = checkpoints.steps();
-        if let Some(step) = checkpoints.best().filter(|best| steps.contains(best)).or(steps.last().copied()) {
-            return Ok(checkpoints.path(step));
+        if let Some(&last) = checkpoints.steps().last() {
+            return Ok(checkpoints.path(last));
         }
     }
     Err(CheckpointError::None(path.to_owned()))

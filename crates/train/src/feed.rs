@@ -303,11 +303,42 @@ pub fn validation_batches(
     reference: Option<usize>,
     most: usize,
 ) -> Result<Vec<HeldOutBatch>, DataError> {
+    let loader = validation_loader(data, settings, stats, group, reference, most)?;
+    held_out(&loader, stats, group)
+}
+
+/// The same one by one, for those who need no more than one at a time.
+///
+/// # Errors
+///
+/// [`DataError::Features`] if the settings of the features contradict themselves.
+pub fn each_validation_batch(
+    data: &Data,
+    settings: &TrainConfig,
+    stats: &MelStats,
+    group: usize,
+    reference: Option<usize>,
+) -> Result<impl Iterator<Item = HeldOutBatch>, DataError> {
+    let loader = validation_loader(data, settings, stats, group, reference, usize::MAX)?;
+    let stats = stats.clone();
+    let batches = loader.plan(0).into_iter().map(move |planned| loader.load(&planned));
+    Ok(batches.filter(|batch| !batch.clips.is_empty()).map(move |batch| {
+        let prepared = prepare(batch, &stats, 0, group);
+        HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs }
+    }))
+}
+
+fn validation_loader(
+    data: &Data,
+    settings: &TrainConfig,
+    stats: &MelStats,
+    group: usize,
+    reference: Option<usize>,
+    most: usize,
+) -> Result<Arc<Loader>, DataError> {
     let settings = validation_settings(settings, stats, group, reference);
     let cache = data.validation.cache(CacheMode::Off, 0);
-    let loader = Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache);
-    let loader = loader.map_err(DataError::Features)?;
-    held_out(&loader, stats, group)
+    Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache).map_err(DataError::Features)
 }
 
 fn validation_clips(data: &Data, most: usize) -> Vec<u32> {

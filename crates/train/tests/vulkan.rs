@@ -4,7 +4,8 @@ mod common;
 
 use common::{config, inputs, software_gpus};
 use tandem_flow::Cursor;
-use tandem_model::Device;
+use tandem_model::{Device, InputShape, Voice};
+use tandem_synth::{SynthesisSettings, sample_mel};
 use tandem_train::{Learner, Ready, StepRecord, TrainConfig};
 
 fn ready(learner: &Learner, batch: u64) -> Ready {
@@ -56,5 +57,25 @@ fn a_batch_on_another_device_is_refused() {
         let text =
             panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or(panic.downcast_ref::<String>().cloned());
         assert!(text.is_some_and(|text| text.contains("not on the model's device")));
+    }
+}
+
+/// SPEC V8.
+#[test]
+fn a_software_gpu_synthesizes_what_the_cpu_synthesizes() {
+    let voice = |device: &Device| Voice::new(&config(true), 3, device);
+    let host = inputs(&[(40, 300), (25, 160)], 0, true);
+    let settings = SynthesisSettings { temperature: 0.7, ..SynthesisSettings::default() };
+    let sample = |device: &Device| {
+        let inputs = host.clone().upload(&InputShape::new(&config(true)), device);
+        sample_mel(&voice(device), &inputs.text, inputs.reference.as_ref(), None, settings)
+    };
+    let wanted = sample(&Device::flex());
+    for (name, device) in software_gpus() {
+        let found = sample(&device);
+        assert_eq!(found.durations, wanted.durations, "{name}");
+        let off = found.mel.iter().zip(&wanted.mel).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        println!("{name}: {off} off");
+        assert!(found.mel.len() == wanted.mel.len() && off < 1e-3, "{name}: {off}");
     }
 }

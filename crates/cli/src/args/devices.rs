@@ -3,7 +3,7 @@
 use tandem_device::{Backend, FeaturesOn, Request, Selector, Simulation};
 use tandem_train::Requested;
 
-use super::{ADVISE, SettingArgs};
+use super::{ADVISE, SettingArgs, backend};
 
 /// Which devices work.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +55,34 @@ impl LaneArgs {
         let backend = self.backend.as_ref().map(|backend| format!("--backend {backend}"));
         let flags = [device("--data-gpu", &self.data_gpu), device("--model-gpu", &self.model_gpu), backend];
         flags.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The one device of a command that does not train with two lanes.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// Kind of device to compute on; without it and --device, the CPU
+    #[arg(long, value_name = "BACKEND", value_parser = backend(), help_heading = "Device")]
+    pub(crate) backend: Option<String>,
+    /// Device to compute on: its index in `tandem devices`, or a part of its name
+    #[arg(long, value_name = "DEVICE", help_heading = "Device")]
+    pub(crate) device: Option<Selector>,
+}
+
+impl DeviceArgs {
+    /// As lanes: the host prepares, the device computes.
+    pub(crate) fn lanes(&self) -> LaneArgs {
+        let cpu = Selector::Name("cpu".to_owned());
+        let is_cpu = |device: &Selector| device.to_string().eq_ignore_ascii_case("cpu");
+        let on_cpu = match (self.backend.as_deref(), &self.device) {
+            (backend, Some(device)) => is_cpu(device) && matches!(backend, None | Some("auto" | "cpu")),
+            (backend, None) => matches!(backend, None | Some("cpu")),
+        };
+        if on_cpu {
+            return LaneArgs { backend: Some("cpu".to_owned()), ..LaneArgs::default() };
+        }
+        let (device, backend) = (self.device.clone(), self.backend.clone());
+        LaneArgs { data_gpu: device.is_some().then_some(cpu), model_gpu: device, backend, ..LaneArgs::default() }
     }
 }
 

@@ -133,6 +133,11 @@ pub(crate) fn cache_mode() -> impl TypedValueParser<Value = CacheMode> {
     })
 }
 
+/// Reads a kind of device, for a command without lanes.
+pub(crate) fn backend() -> PossibleValuesParser {
+    PossibleValuesParser::new(find_setting("backend").map(|(setting, _)| possible(setting.kind)).unwrap_or_default())
+}
+
 /// Lists the words there are, and takes more than the words.
 #[derive(Clone)]
 struct Listed(Kind);

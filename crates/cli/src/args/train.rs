@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use tandem_device::FaultPlan;
-use tandem_text::Language;
 use tandem_train::{Injection, LaneFault};
 
-use super::{SettingArgs, TRAIN};
+use super::{DeviceArgs, SettingArgs, TRAIN};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ctrl-C keeps what is done; the same command resumes from there.
@@ -27,6 +26,8 @@ pub(crate) struct DemoArgs {
     /// Speakers of the corpus
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=4))]
     pub(crate) speakers: u64,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print one JSON object a line instead of the report
     #[arg(long)]
     pub(crate) json: bool,
@@ -67,46 +68,6 @@ pub(crate) struct TrainArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  tandem synth \"A metal basket.\" --checkpoint runs/my-voice -o garden.wav
-  tandem synth \"سلام دنیا.\" --checkpoint runs/my-voice --speaker sara --speed 0.9 -o salam.wav
-  tandem synth \"Hello.\" --checkpoint runs/my-voice --speaker someone.wav -o hello.wav")]
-pub(crate) struct SynthArgs {
-    /// What to say
-    pub(crate) text: String,
-    /// Run (its best checkpoint) or checkpoint
-    #[arg(long, value_name = "RUN")]
-    pub(crate) checkpoint: PathBuf,
-    /// Whose voice: the name of a speaker of the corpus, or an audio file of at least a second; without it, the first speaker
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(crate) speaker: Option<String>,
-    /// Speed of speech: 2 is twice as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_speed)]
-    pub(crate) speed: f64,
-    /// Language of the text; without it, that of the voice, or guessed
-    #[arg(long, value_name = "CODE")]
-    pub(crate) language: Option<Language>,
-    /// Solver steps from noise to mel: more is finer and slower
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub(crate) steps: u64,
-    /// How lively: 0 is flat, 1 as varied as the corpus
-    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = parse_temperature)]
-    pub(crate) temperature: f64,
-    /// Seed of the noise: another one gives another take
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// WAV file to write
-    #[arg(short, long, value_name = "FILE", default_value = "speech.wav")]
-    pub(crate) output: PathBuf,
-    /// Draw the spectrogram, with lines between the characters (PNG)
-    #[arg(long = "picture", value_name = "FILE")]
-    pub(crate) image: Option<PathBuf>,
-    /// Print one JSON object instead of the report
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(
     after_help = "boundary_error_ms_median needs times that are known (timings/ID.csv in the corpus, as the demo has them).
 
@@ -115,7 +76,7 @@ Examples:
   tandem evaluate runs/my-voice --data my-other-voice --json"
 )]
 pub(crate) struct EvaluateArgs {
-    /// Run (its best checkpoint) or checkpoint
+    /// Run (its last checkpoint) or checkpoint, such as RUN/checkpoints/best
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// Another corpus, of which all clips are used; without it, the validation clips of the run
@@ -133,6 +94,8 @@ pub(crate) struct EvaluateArgs {
     /// How lively, for --export: 0 is flat, 1 as varied as the corpus
     #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = parse_temperature)]
     pub(crate) temperature: f64,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Print one JSON object instead of the report
     #[arg(long)]
     pub(crate) json: bool,
@@ -156,18 +119,7 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 }
 
-fn parse_positive(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("it must be greater than 0".to_owned()) }
-}
-
-fn parse_speed(text: &str) -> Result<f64, String> {
-    parse_positive(text).and_then(|speed| {
-        if (0.1..=10.0).contains(&speed) { Ok(speed) } else { Err("it must be from 0.1 to 10".to_owned()) }
-    })
-}
-
-fn parse_temperature(text: &str) -> Result<f64, String> {
+pub(super) fn parse_temperature(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("it must be from 0 to 1".to_owned()) }
 }

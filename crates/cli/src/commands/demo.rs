@@ -5,8 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use tandem_data::DemoCorpus;
 use tandem_data::files::write_atomically;
-use tandem_device::Lanes;
-use tandem_model::{Device, Losses};
+use tandem_model::Losses;
 use tandem_observe::{Curve, alignment_png, curves_svg, spectrogram_png};
 use tandem_synth::{Evaluation, Speech, Synthesizer, alignment_of};
 use tandem_train::{
@@ -19,12 +18,16 @@ use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::listeners::Listeners;
 use crate::messages::{Lang, Messages};
+use crate::open_lanes;
 use crate::run_facts;
 use crate::ui::output::print;
 use crate::ui::training::{Screen, final_report};
 
 pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let dir = &args.dir;
+    // Before anything is written: a device that cannot be had is an error.
+    let lanes = open_lanes::open_one(&args.device, messages)?;
+    let device = lanes.model.clone();
     let failed = |error: &dyn std::fmt::Display| {
         Failure::usage(messages.with("cannot-write", &[("path", &dir.display()), ("reason", error)]))
     };
@@ -57,7 +60,7 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let saved = state.map(|state| &state.settings);
     let path = start.as_ref().map(|start| start.path.as_path());
     let wrong = |error| run_facts::failure(error, path, messages);
-    let (requested, lanes) = (requested(args).map_err(wrong)?, Lanes::cpu());
+    let (requested, lanes) = (requested(args).map_err(wrong)?, lanes);
     let read = corpus_settings(&requested, state).map_err(|error| run_facts::corpus_failure(error, path, messages))?;
     let data = train::open_data(&corpus, None, read, &interrupt, messages)?;
     let facts = Facts::new(data.clips.len(), &lanes.placement);
@@ -81,7 +84,7 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         return Ok(());
     }
     let last = run.checkpoints().steps().last().copied().unwrap_or_default();
-    let (synthesizer, state) = checkpoint::open_voice(&run.checkpoints().path(last), &Device::flex())
+    let (synthesizer, state) = checkpoint::open_voice(&run.checkpoints().path(last), &device)
         .map_err(|error| Failure::usage(error.to_string()))?;
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
     let evaluation = held_out.evaluate(&synthesizer, &state, messages);

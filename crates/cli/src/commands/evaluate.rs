@@ -14,10 +14,12 @@ use crate::commands::{corpus, synth, train};
 use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::messages::Messages;
+use crate::open_lanes;
 use crate::ui::{output::print, progress};
 
 pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failure> {
-    let (synthesizer, state, _) = synth::open(&args.run, messages)?;
+    let device = open_lanes::open_one(&args.device, messages)?.model;
+    let (synthesizer, state, _) = synth::open(&args.run, &device, messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
     let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
     if let Some(dir) = &args.data {

@@ -1,6 +1,7 @@
 //! The commands: one module each, and one line each in [`Command`] and in [`Command::run`]. Their arguments are in `args/` or beside them.
 
 pub(crate) mod advise;
+pub(crate) mod align;
 pub(crate) mod config;
 pub(crate) mod convert;
 pub(crate) mod corpus;
@@ -21,8 +22,7 @@ pub(crate) mod train;
 use clap::Subcommand;
 
 use crate::args::{
-    AdviseArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs, InspectArgs,
-    LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
+    AdviseArgs, AlignArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs, InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
 };
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Synth(SynthArgs),
     /// Measure how well a voice has learned, on clips that it has not seen
     Evaluate(EvaluateArgs),
+    /// Find when each token of a corpus is said, and write it as Praat TextGrids
+    Align(AlignArgs),
     /// Show what is in a run or a checkpoint, and whether it is whole
     Inspect(InspectArgs),
     /// List the devices, what connects them, and what could not be read
@@ -75,6 +77,7 @@ impl Command {
             Command::Train(args) => train::run(&args, messages),
             Command::Synth(args) => synth::run(&args, messages),
             Command::Evaluate(args) => evaluate::run(&args, messages),
+            Command::Align(args) => align::run(&args, messages),
             Command::Inspect(args) => inspect::run(&args, messages),
             Command::Devices(args) => devices::run(&args, messages),
             Command::Advise(args) => advise::run(&args, messages),
@@ -100,6 +103,7 @@ impl Command {
             Command::Train(args) => args.requested.is_on("json"),
             Command::Advise(args) => args.json,
             Command::Profile(args) => args.json,
+            Command::Synth(args) => args.json && args.out_dir.is_some(),
             _ => false,
         }
     }

@@ -1,76 +1,146 @@
-//! `tandem synth`: say a text with a trained voice.
+//! `tandem synth`: say texts with a trained voice.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `texts.rs` | the texts of the command line, a file or standard input |
+//! | `one_file.rs` | all of them in one WAV file |
+//! | `many_files.rs` | a WAV file for each of them, resumable |
+//! | `manifest.rs` | `manifest.jsonl`: what is finished, and how it was made |
 
-use std::io::Write;
+mod manifest;
+mod many_files;
+mod one_file;
+mod texts;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
 use tandem_model::{Device, HostReference};
 use tandem_observe::spectrogram_png;
-use tandem_synth::{Solver, Speech, SynthesisError, SynthesisSettings, Synthesizer};
-use tandem_text::Language;
+use tandem_synth::{Sentences, Solver, Speaking, Speech, SynthesisError, SynthesisSettings, Synthesizer};
 use tandem_train::{Checkpoints, RunDir, State, checkpoint};
 
 use crate::args::SynthArgs;
 use crate::commands::corpus;
 use crate::failure::{FAILED, Failure, USAGE};
 use crate::messages::Messages;
-use crate::ui::output::{Output, print};
+use crate::open_lanes;
+use texts::Line;
 
 pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> {
-    let wav = args.output.extension().is_none_or(|extension| extension.eq_ignore_ascii_case("wav"));
-    if !wav || args.output.as_os_str() == "-" {
-        return Err(Failure::usage(messages.with("synth-not-wav", &[("path", &args.output.display())])));
+    let lines = texts::read(args, messages)?;
+    match &args.out_dir {
+        Some(dir) => many_files::run(args, dir, &lines, messages),
+        None => one_file::run(args, &lines, messages),
     }
-    // Paths that cannot be written are found before the work.
-    let mut output = Output::create_for(&args.output, messages)?;
-    let image = args.image.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
-    let (synthesizer, state, dir) = open(&args.checkpoint, messages)?;
-    let ids = encode(&state, &args.text, args.language.as_ref(), messages)?;
-    let reference = find_speaker(&synthesizer, &dir, args.speaker.as_deref(), messages)?;
-    let settings = SynthesisSettings {
-        steps: args.steps as usize,
-        solver: Solver::Euler,
-        temperature: args.temperature as f32,
-        speed: args.speed as f32,
-        seed: args.seed,
-    };
-    let speech =
-        synthesizer.synthesize(&ids, reference.as_ref(), settings).map_err(|error| failure(&error, messages))?;
-    let failed = |path: &Path, error: std::io::Error| {
-        Failure::new(FAILED, messages.with("cannot-write", &[("path", &path.display()), ("reason", &error)]))
-    };
-    let written = tandem_audio::write_wav(&speech.samples, speech.sample_rate, output.writer());
-    let path = written.and_then(|()| output.finish()).map_err(|error| failed(&args.output, error))?;
-    if let (Some(mut image), Some(to)) = (image, &args.image) {
-        let written = image.writer().write_all(&draw(&speech));
-        written.and_then(|()| image.finish()).map_err(|error| failed(to, error))?;
-    }
-    let seconds = speech.seconds();
-    if args.json {
-        let object = json!({"path": path, "seconds": seconds, "frames": speech.frames, "durations": speech.durations,
-            "step": state.step, "checkpoint": dir});
-        return print(&format!("{object}\n"));
-    }
-    let line = messages
-        .with("synth-done", &[("path", &path.display()), ("seconds", &format!("{seconds:.2}")), ("step", &state.step)]);
-    print(&format!("{line}\n"))
 }
 
-/// The voice of a run or a checkpoint, and the checkpoint's folder.
-pub(crate) fn open(path: &Path, messages: &Messages) -> Result<(Synthesizer, State, PathBuf), Failure> {
-    let dir = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
-    let beside = dir.parent().map(|dir| Checkpoints::new(dir.to_owned()).steps()).unwrap_or_default();
-    if let Some(&last) = beside.last()
-        && dir != path
-        && !dir.ends_with(format!("step-{last:08}"))
-    {
-        let best = dir.file_name().unwrap_or_default().to_string_lossy().replace("step-", "");
-        let best = best.trim_start_matches('0');
-        eprintln!("{}", messages.with("synth-best", &[("best", &best), ("last", &last)]));
+/// A voice, ready to speak.
+struct Voice {
+    synthesizer: Synthesizer,
+    state: State,
+    /// The folder of its checkpoint.
+    checkpoint: PathBuf,
+    reference: Option<HostReference>,
+    settings: SynthesisSettings,
+}
+
+/// The sentences of lines, each with the index of its line.
+type SpokenLines<'a> = Speaking<'a, usize, Sentences<'a, usize>>;
+
+impl Voice {
+    fn open(args: &SynthArgs, messages: &Messages) -> Result<Voice, Failure> {
+        let device = open_lanes::open_one(&args.device, messages)?.model;
+        let (synthesizer, state, checkpoint) = open(&args.checkpoint, &device, messages)?;
+        let reference = find_speaker(&synthesizer, &checkpoint, args.speaker.as_deref(), messages)?;
+        let settings = SynthesisSettings {
+            steps: args.steps as usize,
+            solver: Solver::Euler,
+            temperature: args.temperature as f32,
+            speed: args.speed as f32,
+            seed: args.seed,
+        };
+        Ok(Voice { synthesizer, state, checkpoint, reference, settings })
     }
-    let (synthesizer, state) =
-        checkpoint::open_voice(&dir, &Device::flex()).map_err(|error| Failure::of(USAGE, &error))?;
+
+    fn sample_rate(&self) -> u32 {
+        self.state.mel.sample_rate
+    }
+
+    fn sentences<'a>(&'a self, args: &SynthArgs, lines: &'a [&'a Line]) -> Sentences<'a, usize> {
+        let texts = lines.iter().enumerate().map(|(n, line)| (n, line.text.as_str()));
+        Sentences::new(&self.state.frontend, texts, args.language.as_ref())
+    }
+
+    /// Reads all lines once without speaking: how many tokens each has, or why it cannot be said.
+    fn measure(&self, args: &SynthArgs, lines: &[&Line]) -> Vec<Result<usize, SynthesisError>> {
+        let mut all: Vec<Result<usize, SynthesisError>> = lines.iter().map(|_| Ok(0)).collect();
+        for (n, sentence) in self.sentences(args, lines) {
+            match (&mut all[n], sentence) {
+                (Ok(tokens), Ok(sentence)) => *tokens += sentence.ids.len(),
+                (Err(SynthesisError::Unknown(known)), Err(SynthesisError::Unknown(more))) => known.extend(more),
+                (place @ Ok(_), Err(error)) => *place = Err(error),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn speak<'a>(
+        &'a self,
+        args: &SynthArgs,
+        lines: &'a [&'a Line],
+        messages: &Messages,
+    ) -> Result<SpokenLines<'a>, Failure> {
+        let (sentences, batch) = (self.sentences(args, lines), args.batch_size as usize);
+        let spoken = self.synthesizer.speak(sentences, self.reference.as_ref(), self.settings, batch);
+        spoken.map_err(|error| failure(&error, messages))
+    }
+}
+
+/// Why a line cannot be spoken.
+fn line_failure(error: &SynthesisError, line: &Line, messages: &Messages) -> Failure {
+    let failure = match error {
+        SynthesisError::Frontend(error) => corpus::frontend_failure(error, messages),
+        _ => failure(error, messages),
+    };
+    match &line.place {
+        Some(place) => failure.at(place),
+        None => failure,
+    }
+}
+
+fn cannot_write(path: &Path, error: &dyn std::fmt::Display, messages: &Messages) -> Failure {
+    Failure::new(FAILED, messages.with("cannot-write", &[("path", &path.display()), ("reason", error)]))
+}
+
+/// The voice of a run or a checkpoint, on a device, and the checkpoint's folder. Of a run, says which one that is.
+pub(crate) fn open(
+    path: &Path,
+    device: &Device,
+    messages: &Messages,
+) -> Result<(Synthesizer, State, PathBuf), Failure> {
+    let dir = checkpoint::find(path).map_err(|error| Failure::of(USAGE, &error))?;
+    if let Some(checkpoints) = dir.parent().filter(|_| dir != path).map(|dir| Checkpoints::new(dir.to_owned())) {
+        eprintln!("{}", which(&checkpoints, &dir, messages));
+    }
+    let (synthesizer, state) = checkpoint::open_voice(&dir, device).map_err(|error| Failure::of(USAGE, &error))?;
     Ok((synthesizer, state, dir))
+}
+
+/// Which checkpoint of a run is used, and where the other one is that could be.
+fn which(checkpoints: &Checkpoints, dir: &Path, messages: &Messages) -> String {
+    let steps: BTreeSet<u64> = checkpoints.steps().into_iter().collect();
+    let used = steps.iter().copied().find(|step| checkpoints.path(*step) == dir).unwrap_or_default();
+    let best = checkpoints.best().filter(|best| steps.contains(best));
+    let other = dir.with_file_name("best");
+    match best {
+        Some(best) if best == used && steps.last() != Some(&used) => messages.with("synth-best", &[("step", &used)]),
+        Some(best) if best != used => {
+            messages.with("synth-last-not-best", &[("step", &used), ("best", &best), ("path", &other.display())])
+        }
+        _ => messages.with("synth-last", &[("step", &used)]),
+    }
 }
 
 pub(crate) fn failure(error: &SynthesisError, messages: &Messages) -> Failure {
@@ -80,18 +150,6 @@ pub(crate) fn failure(error: &SynthesisError, messages: &Messages) -> Failure {
         SynthesisError::OneSpeaker => failure.hint(messages.get("synth-hint-one-speaker")),
         _ => failure,
     }
-}
-
-pub(crate) fn encode(
-    state: &State,
-    text: &str,
-    language: Option<&Language>,
-    messages: &Messages,
-) -> Result<Vec<i32>, Failure> {
-    Synthesizer::encode(&state.frontend, text, language).map_err(|error| match &error {
-        SynthesisError::Frontend(error) => corpus::frontend_failure(error, messages),
-        _ => failure(&error, messages),
-    })
 }
 
 /// The run that a checkpoint belongs to.

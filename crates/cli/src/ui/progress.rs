@@ -14,6 +14,14 @@ pub(crate) fn bar(total: u64, visible: bool) -> ProgressBar {
     bar
 }
 
+/// A bar for work whose parts are not worth counting: its share and the time left.
+pub(crate) fn share(total: u64, visible: bool) -> ProgressBar {
+    let bar = bar(total, visible);
+    let style = ProgressStyle::with_template("{bar:30} {percent} % {msg} {eta}").expect("a valid template");
+    bar.set_style(style.progress_chars("━╸ "));
+    bar
+}
+
 /// A bar for training: the message says everything that matters.
 pub(crate) fn training(visible: bool) -> ProgressBar {
     // Empty until the first steps are done.
