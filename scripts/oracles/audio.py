@@ -48,7 +48,8 @@ with tempfile.TemporaryDirectory() as folder:
             else:
                 run("sox", "-D", plain, *encoding, clip)
             ours, mel = os.path.join(folder, "samples.f32"), os.path.join(folder, "mel.f32")
-            got_rate, got_channels, samples, frames = (int(x) for x in run(features, clip, 0, ours, mel).split())
+            said = run(features, clip, 0, ours, mel, os.path.join(folder, "pitch.f32")).splitlines()[0]
+            got_rate, got_channels, samples, frames = (int(x) for x in said.split())
             reference, ref_rate = sf.read(clip, dtype="float32", always_2d=True)
             assert (got_rate, got_channels) == (ref_rate, reference.shape[1]), (clip, got_rate, got_channels, ref_rate)
             mono = reference.mean(axis=1) if reference.shape[1] > 1 else reference[:, 0]

@@ -2,26 +2,28 @@
 //!
 //!     cargo run --release -p tandem-audio --example features
 //!
-//! With arguments, the samples and the log-mel of a file are written, for comparison with other implementations:
+//! With arguments, the samples, the log-mel and the pitch of a file are written, for comparison with other implementations:
 //!
-//!     cargo run --release -p tandem-audio --example features -- IN RATE SAMPLES.f32 MEL.f32
+//!     cargo run --release -p tandem-audio --example features -- IN RATE SAMPLES.f32 MEL.f32 PITCH.f32
 //!
-//! RATE is the rate to resample to, or 0 for the file's own. Both outputs are raw little-endian `f32`; the first line
-//! of standard output says rate, channels, samples and frames.
+//! RATE is the rate to resample to, or 0 for the file's own. The outputs are raw little-endian `f32`; the first line
+//! of standard output says rate, channels, samples and frames, the second the milliseconds of the log-mel and of the pitch.
 
 use std::error::Error;
 use std::path::Path;
+use std::time::Instant;
 
 use tandem_audio::{
-    Decoder, GriffinLim, LogMel, MelSettings, Resampler, Vocoder, mel_filters, open_audio, parse_wav, write_wav,
+    Decoder, GriffinLim, LogMel, MelSettings, PitchTracker, Resampler, Vocoder, mel_filters, open_audio, parse_wav,
+    write_wav,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
         [] => tone(),
-        [input, rate, samples_out, mel_out] => compare(Path::new(input), rate.parse()?, samples_out, mel_out),
-        _ => Err("usage: features [IN RATE SAMPLES.f32 MEL.f32]".into()),
+        [input, rate, outputs @ ..] if outputs.len() == 3 => compare(Path::new(input), rate.parse()?, outputs),
+        _ => Err("usage: features [IN RATE SAMPLES.f32 MEL.f32 PITCH.f32]".into()),
     }
 }
 
@@ -54,7 +56,7 @@ fn tone() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn compare(input: &Path, rate: u32, samples_out: &str, mel_out: &str) -> Result<(), Box<dyn Error>> {
+fn compare(input: &Path, rate: u32, outputs: &[String]) -> Result<(), Box<dyn Error>> {
     let mut samples = Vec::new();
     let shape = Decoder::new().decode(&mut open_audio(input)?, &mut samples)?;
     let rate = if rate == 0 { shape.rate } else { rate };
@@ -62,12 +64,16 @@ fn compare(input: &Path, rate: u32, samples_out: &str, mel_out: &str) -> Result<
         Resampler::new(shape.rate, rate)?.resample(&mut samples, 0);
     }
     let settings = MelSettings { sample_rate: rate, fmax: 8000f32.min(rate as f32 / 2.0), ..MelSettings::default() };
-    let mel = LogMel::new(&settings)?.compute(&samples);
-    println!("{rate} {} {} {}", shape.channels, samples.len(), settings.frames(samples.len()));
-    let write = |path: &str, values: &[f32]| {
-        std::fs::write(path, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
-    };
-    write(samples_out, &samples)?;
-    write(mel_out, &mel)?;
+    let frames = settings.frames(samples.len());
+    let (mut log_mel, mut tracker) = (LogMel::new(&settings)?, PitchTracker::new(rate, settings.hop_length));
+    let start = Instant::now();
+    let mel = log_mel.compute(&samples);
+    let between = Instant::now();
+    let pitch = tracker.track(&samples, frames);
+    println!("{rate} {} {} {frames}", shape.channels, samples.len());
+    println!("{:.3} {:.3}", (between - start).as_secs_f64() * 1e3, between.elapsed().as_secs_f64() * 1e3);
+    for (path, values) in outputs.iter().zip([&samples, &mel, &pitch]) {
+        std::fs::write(path, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())?;
+    }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! | `resample.rs` | to another rate, whole clips |
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
 //! | `simd/` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
+//! | `pitch.rs` | [`PitchTracker`]: F0 on the grid of the mel, by autocorrelation |
 //! | `vocoder/` | [`Vocoder`]: log-mel to waveform; [`GriffinLim`] (it sounds metallic) |
 //! | `mel_stats.rs` | [`MelStats`]: normalization of each band |
 //! | `write.rs` | samples to a 16-bit WAV file |
@@ -27,6 +28,7 @@ mod decode;
 pub mod formant;
 mod mel;
 mod mel_stats;
+mod pitch;
 mod resample;
 mod simd;
 mod vocoder;
@@ -36,6 +38,7 @@ mod write;
 pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use mel_stats::MelStats;
+pub use pitch::PitchTracker;
 pub use resample::Resampler;
 pub use vocoder::{GriffinLim, Vocoder, open_vocoder};
 pub use wav::parse_wav;
