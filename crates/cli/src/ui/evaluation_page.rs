@@ -12,13 +12,15 @@ use crate::messages::{Lang, Messages};
 const CLIPS: usize = 10;
 
 const STYLE: &str = "\
-:root { color-scheme: light dark; --edge: #8884; --quiet: #777; }
-body { font: 16px/1.5 system-ui, 'Noto Sans', Vazirmatn, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+:root { color-scheme: light dark; --page: #fff; --text: #1c2128; --edge: #d0d4da; --quiet: #59636e; }
+@media screen and (prefers-color-scheme: dark) { :root { --page: #14181e; --text: #e6eaef; --edge: #3a424d; --quiet: #a3aebb; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.5 system-ui, 'Noto Sans', Vazirmatn, sans-serif; max-width: 76rem; margin: 0 auto; padding: 2rem 1rem; background: var(--page); color: var(--text); overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.05rem; margin: 0; }
 article { border: 1px solid var(--edge); border-radius: .6rem; padding: 1rem; margin: 1.2rem 0; }
 .quiet { color: var(--quiet); }
 .three { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
-figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; }
+.three > div { min-width: 0; }
 img { width: 100%; height: 9rem; image-rendering: pixelated; border-radius: .3rem; } audio { width: 100%; }
 table { border-collapse: collapse; margin: .6rem 0 1rem; }
 th, td { text-align: start; padding: .15rem 0; padding-inline-end: 1.5rem; border-bottom: 1px solid var(--edge); font-weight: 400; }
@@ -113,8 +115,8 @@ impl Shown {
             let name = escape(&messages.get(id));
             let (png, wav) = (base64(png), base64(wav));
             format!(
-                "<figure><figcaption>{name}</figcaption><img alt=\"\" src=\"data:image/png;base64,{png}\">\
-                 <audio controls preload=\"none\" src=\"data:audio/wav;base64,{wav}\"></audio></figure>\n"
+                "<div><b dir=\"auto\">{name}</b><img alt=\"\" src=\"data:image/png;base64,{png}\">\
+                 <audio controls preload=\"none\" src=\"data:audio/wav;base64,{wav}\"></audio></div>\n"
             )
         });
         format!(
