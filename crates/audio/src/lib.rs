@@ -1,4 +1,4 @@
-//! Speech audio: decoding, resampling, log-mel, Griffin-Lim. Pure functions on samples, buffers reused.
+//! Speech audio: decoding, resampling, log-mel, pitch, mel-cepstra, Griffin-Lim. Pure functions on samples, buffers reused.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
 //! | `simd/` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
 //! | `pitch.rs` | [`PitchTracker`]: F0 on the grid of the mel, by autocorrelation |
+//! | `cepstrum/` | [`mel_cepstra`], [`distortion`]: mel-cepstral distortion, equal to `pymcd`'s |
 //! | `vocoder/` | [`Vocoder`]: log-mel to waveform; [`GriffinLim`] (it sounds metallic) |
 //! | `mel_stats.rs` | [`MelStats`]: normalization of each band |
 //! | `write.rs` | samples to a 16-bit WAV file |
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cepstrum;
 mod decode;
 pub mod formant;
 mod mel;
@@ -37,6 +39,7 @@ mod vocoder;
 mod wav;
 mod write;
 
+pub use cepstrum::{CEPSTRUM_PERIOD, MelCepstrum, distortion, mel_cepstra, warp_cepstra};
 pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use mel_stats::MelStats;

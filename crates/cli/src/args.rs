@@ -170,11 +170,15 @@ pub(crate) struct CorpusArgs {
 Examples:
   tandem doctor my-voice
   tandem doctor my-voice --plot lengths.svg --quarantine bad.txt
+  tandem doctor my-voice --with runs/my-voice      also: which texts do not fit their audio
   tandem doctor my-voice --json | jq '.findings[] | select(.kind == \"clipped\")'"
 )]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) corpus: CorpusArgs,
+    /// Run whose voice listens: clips whose text does not fit their audio are named, the worst first
+    #[arg(long, value_name = "RUN")]
+    pub(crate) with: Option<PathBuf>,
     /// Write the clips that are skipped, one `id|kind|reason` a line
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) quarantine: Option<PathBuf>,

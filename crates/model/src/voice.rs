@@ -326,6 +326,23 @@ impl Voice {
         let speaker = self.speaker.forward(inputs.reference.as_ref(), inputs.rows());
         self.find_alignment(&self.aligner_mean(&inputs.text, &speaker), inputs, 0.0)
     }
+
+    /// How badly the mel of each row fits its text: the mean squared distance of its frames from what the aligner expects of
+    /// their tokens. High where the text is not what is said.
+    pub fn misfits(&self, inputs: &Inputs) -> Vec<f64> {
+        let speaker = self.speaker.forward(inputs.reference.as_ref(), inputs.rows());
+        let mean = self.aligner_mean(&inputs.text, &speaker);
+        let durations = self.find_alignment(&mean, inputs, 0.0);
+        let [rows, frames, n_mels] = inputs.mel.values.dims();
+        let tokens = mean.dims()[1];
+        let by_frame = indices(token_of_frame(&durations, tokens, frames), &mean.device());
+        let aligned = mean.reshape([rows * tokens, n_mels]).select(0, by_frame).reshape([rows, frames, n_mels]);
+        let error = (audible(inputs.mel.values.clone()) - aligned) * inputs.mel.mask.clone();
+        let sums = error.square().reshape([rows, frames * n_mels]).sum_dim(1);
+        let sums = sums.into_data().try_into_vec::<f32>().expect("errors are single precision");
+        let count = |row: usize| (inputs.mel.lengths[row] * n_mels).max(1) as f64;
+        sums.iter().enumerate().map(|(row, &sum)| f64::from(sum) / count(row)).collect()
+    }
 }
 
 fn audible(mel: Tensor<3>) -> Tensor<3> {

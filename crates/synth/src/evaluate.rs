@@ -1,5 +1,7 @@
 //! How good a voice is on held-out clips: mel, duration and boundary errors, losses.
 
+mod measures;
+
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -11,6 +13,8 @@ use tandem_model::{HostInputs, LossTerms, Losses, Totals};
 use crate::sampler::{SynthesisSettings, sample_mel, sample_mel_as_recorded};
 use crate::synthesizer::Synthesizer;
 use crate::validation::validation_losses;
+
+pub use measures::{ClipFigures, ClipMeasures, Distance, MeasureError, Measures, SpokenClip, speak_batch};
 
 /// Clips that are not trained on, as the model takes them.
 #[derive(Clone, Debug)]

@@ -9,6 +9,8 @@
 //! | `join.rs` | [`Joiner`]: the waveforms of sentences one after the other, without clicks |
 //! | `alignment.rs` | [`Alignment`]: when each token of a recording is said; as a Praat TextGrid |
 //! | `evaluate.rs` | [`evaluate`]: mel, duration and boundary errors on held-out clips |
+//! | `evaluate/measures.rs` | [`Measures`]: mel-cepstral distortion, F0, voicing, durations beside the copy-synthesis |
+//! | `misfit.rs` | [`odd_misfits`]: clips whose text does not fit their audio |
 //! | `validation.rs` | [`validation_losses`]: the loss on clips that are not trained on |
 
 #![forbid(unsafe_code)]
@@ -16,6 +18,7 @@
 mod alignment;
 mod evaluate;
 mod join;
+mod misfit;
 mod sampler;
 mod sentences;
 mod speaking;
@@ -23,8 +26,12 @@ mod synthesizer;
 mod validation;
 
 pub use alignment::{AlignedToken, Alignment};
-pub use evaluate::{ClipScore, Evaluation, HeldOutBatch, alignment_of, evaluate};
+pub use evaluate::{
+    ClipFigures, ClipMeasures, ClipScore, Distance, Evaluation, HeldOutBatch, MeasureError, Measures, SpokenClip,
+    alignment_of, evaluate, speak_batch,
+};
 pub use join::{Joined, Joiner};
+pub use misfit::{Misfit, misfit_reason, misfits, odd_misfits};
 pub use sampler::{SampledMel, Solver, SynthesisSettings, sample_mel};
 pub use sentences::sentences;
 pub use speaking::{MOST_TOKENS, Sentence, Sentences, Speaking, Utterance};

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use tandem_audio::MelStats;
-use tandem_data::{CacheMode, FaultReport, LoadSettings, Loader, PlanSettings};
+use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings};
 use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize, Place, Stage};
 use tandem_model::{Device, InputShape};
@@ -339,6 +339,25 @@ fn validation_loader(
     let settings = validation_settings(settings, stats, group, reference);
     let cache = data.validation.cache(CacheMode::Off, 0);
     Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache).map_err(DataError::Features)
+}
+
+/// All clips of a corpus in batches of up to 16, made one after the other: they need not fit in memory together.
+pub fn clip_batches(
+    corpus: &Arc<Corpus>,
+    settings: &TrainConfig,
+    stats: &MelStats,
+    group: usize,
+    reference: Option<usize>,
+) -> Result<impl Iterator<Item = HeldOutBatch> + use<>, DataError> {
+    let settings = validation_settings(settings, stats, group, reference);
+    let clips = (0..corpus.len() as u32).collect();
+    let loader = Loader::new(corpus.clone(), clips, settings, corpus.cache(CacheMode::Off, 0));
+    let (loader, stats) = (loader.map_err(DataError::Features)?, stats.clone());
+    let batches = loader.plan(0).into_iter().map(move |planned| loader.load(&planned));
+    Ok(batches.filter(|batch| !batch.clips.is_empty()).map(move |batch| {
+        let prepared = prepare(batch, &stats, 0, group);
+        HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs }
+    }))
 }
 
 fn validation_clips(data: &Data, most: usize) -> Vec<u32> {

@@ -56,7 +56,7 @@ pub use data::{Data, DataError, Purpose};
 pub use events::{Event, Outcome, Preflight, Report, TrainError};
 pub use fault_injection::LaneFault;
 pub use features::{Prepared, Ready, Signal, measure_mel_stats, prepare};
-pub use feed::{Budgets, Feed, each_validation_batch, validation_batches};
+pub use feed::{Budgets, Feed, clip_batches, each_validation_batch, validation_batches};
 pub use lane::{DataLane, Gauge, LaneError};
 pub use launch::{Run, RunError, corpus_settings};
 pub use measure::{KeepGoing, MeasuredModel, measure_data, measure_model};

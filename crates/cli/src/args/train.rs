@@ -69,10 +69,12 @@ pub(crate) struct TrainArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "boundary_error_ms_median needs times that are known (timings/ID.csv in the corpus, as the demo has them).
+    after_help = "Synthesis and copy-synthesis (the true mel through the same vocoder) are compared with the recording. MCD is that of pymcd.
+boundary_error_ms_median needs times that are known (timings/ID.csv in the corpus, as the demo has them).
 
 Examples:
   tandem evaluate runs/my-voice
+  tandem evaluate runs/my-voice --html evaluation.html
   tandem evaluate runs/my-voice --data my-other-voice --json"
 )]
 pub(crate) struct EvaluateArgs {
@@ -88,10 +90,13 @@ pub(crate) struct EvaluateArgs {
     /// Write the texts and WAVs for other judges: DIR/synthesis, DIR/true-durations (timed as the recordings) and DIR/copy-synthesis (the true mels through the same vocoder)
     #[arg(long, value_name = "DIR", alias = "speak")]
     pub(crate) export: Option<PathBuf>,
-    /// Steps from noise to sound, for --export
+    /// Write a page with the worst clips first: figures, spectrograms and sound of recording, copy-synthesis and synthesis
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Steps from noise to sound
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) steps: u64,
-    /// How lively, for --export: 0 is flat, 1 as varied as the corpus
+    /// How lively: 0 is flat, 1 as varied as the corpus
     #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = parse_temperature)]
     pub(crate) temperature: f64,
     #[command(flatten)]

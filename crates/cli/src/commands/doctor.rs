@@ -2,11 +2,16 @@
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tandem_data::{ClipFinding, Corpus, Evidence, Examination, Part, Severity, Tolerance, examine};
+use tandem_data::{ClipFinding, Corpus, CorpusSettings, Evidence, Examination, Part, Severity, Tolerance, examine};
+use tandem_model::REFERENCE_FRAMES;
+use tandem_synth::{Misfit, Synthesizer, misfit_reason, misfits, odd_misfits};
+use tandem_train::{State, clip_batches};
 
 use crate::args::DoctorArgs;
-use crate::commands::corpus;
+use crate::commands::{corpus, synth};
 use crate::failure::{FAILED, Failure, INTERRUPTED, USAGE};
 use crate::interrupt;
 use crate::messages::Messages;
@@ -31,6 +36,8 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         Output::create_for(path, messages).map(Some)
     };
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
+    // A run that cannot be opened is found before the work.
+    let voice = args.with.as_deref().map(|run| synth::open(run, messages)).transpose()?;
     let stop = interrupt::catch().flag;
     let corpus = corpus::open(&args.corpus.dir, settings.clone(), &stop, messages)?;
     let listen = |corpus: &Corpus| {
@@ -45,6 +52,9 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         .map_err(|error| Failure::of(USAGE, &error))?;
     if let Some(validation) = validation {
         found.add(listen(&validation)?);
+    }
+    if let Some((synthesizer, state, _)) = &voice {
+        found.findings.extend(compare_texts(&args.corpus.dir, synthesizer, state, &stop, messages)?);
     }
 
     let failed = |error: std::io::Error| Failure::new(FAILED, error.to_string());
@@ -83,6 +93,54 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         return Err(failure.hint(if found.usable == 0 { messages.get(advice(&found)) } else { usable }));
     }
     Ok(())
+}
+
+/// Clips whose text does not fit their audio, as a trained voice hears it; the worst first.
+fn compare_texts(
+    dir: &Path,
+    synthesizer: &Synthesizer,
+    state: &State,
+    stop: &AtomicBool,
+    messages: &Messages,
+) -> Result<Vec<ClipFinding>, Failure> {
+    // Read as the voice reads it, whatever else was asked for.
+    let settings = CorpusSettings {
+        mel: state.mel.clone(),
+        audio_dir: state.data.audio_dir.clone(),
+        frontend: state.frontend.clone(),
+        ..CorpusSettings::default()
+    };
+    let reference = state.model.reference.then_some(REFERENCE_FRAMES);
+    let mut all: Vec<(Arc<Corpus>, Vec<Misfit>)> = Vec::new();
+    for part in [Part::All, Part::Validation] {
+        let corpus = Corpus::open_part(dir, part, settings.clone(), |_, _| {}, stop);
+        let Some(corpus) = corpus.map_err(|error| Failure::of(USAGE, &error))? else { continue };
+        let corpus = Arc::new(corpus);
+        let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
+        bar.set_message(messages.get("doctor-comparing"));
+        let group = state.model.decoder.group;
+        let batches = clip_batches(&corpus, &state.settings, &state.stats, group, reference);
+        let mut found = Vec::new();
+        for batch in batches.map_err(|error| Failure::of(FAILED, &error))? {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failure::new(INTERRUPTED, messages.get("doctor-stopped")));
+            }
+            found.extend(misfits(synthesizer, &batch));
+            bar.set_position(found.len() as u64);
+        }
+        bar.finish_and_clear();
+        all.push((corpus, found));
+    }
+    // What is usual is usual in both parts.
+    let values = all.iter().enumerate().flat_map(|(part, (_, found))| found.iter().map(move |misfit| (part, *misfit)));
+    let values: Vec<(usize, Misfit)> = values.collect();
+    let numbered = values.iter().zip(0..).map(|(&(_, misfit), clip)| Misfit { clip, ..misfit }).collect();
+    let finding = |misfit: Misfit| {
+        let (part, Misfit { clip, .. }) = values[misfit.clip as usize];
+        let (id, path) = all[part].0.name(clip);
+        ClipFinding { severity: Severity::Warning, kind: "text-misfit", id, path, reason: misfit_reason(&misfit) }
+    };
+    Ok(odd_misfits(numbered).into_iter().map(finding).collect())
 }
 
 /// What to do about a corpus most of whose clips cannot be used: one mistake may be behind all of them.
