@@ -283,7 +283,7 @@ impl Encoder<'_> {
         }
         if frontend.units == Units::Phonemes {
             let espeak = self.espeak()?;
-            let several = if frontend.language.is_some() { &[][..] } else { &frontend.languages };
+            let several = if frontend.language.is_some() { &[] } else { frontend.languages.as_slice() };
             frontend.language.iter().chain(several).try_for_each(|language| espeak.phonemizer(language).map(drop))?;
             return Ok(());
         }
@@ -295,89 +295,6 @@ impl Encoder<'_> {
             {
                 return Err(error.into());
             }
-        }
-        Ok(())
-    }
-
-    /// As [`Frontend::symbols`].
-    pub fn encode(&self, text: &str, language: Option<&Language>) -> Result<Encoded, FrontendError> {
-        let other = language.map(|language| Frontend { language: Some(language.clone()), ..self.clone() });
-        let symbols = other.as_ref().unwrap_or(self).symbols(&[(text, None)])?.pop().unwrap_or_default();
-        let mut encoded = self.vocabulary.encode(symbols.symbols.iter().map(String::as_str));
-        encoded.unknown.extend(symbols.skipped.iter().map(char::to_string));
-        Ok(encoded)
-    }
-
-    fn characters(&self, text: &str, language: Option<&Language>) -> Symbols {
-        let language = self.language_of(text, language);
-        let mut result = Symbols::default();
-        if self.raw {
-            result.symbols.extend(text.chars().map(String::from));
-            return result;
-        }
-        result.symbols.push(SILENCE.to_owned());
-        let normalizer = Normalizer::new(&language);
-        let normalizer = if self.diacritics { normalizer.with_diacritics() } else { normalizer };
-        for c in normalizer.normalize(text).chars() {
-            let other = language.rules() == Rules::Plain && (c.is_alphanumeric() || is_combining_mark(c));
-            let other = other || self.diacritics && DIACRITICS.contains(c);
-            if LETTERS.contains(c) || MARKS.contains(c) || other {
-                result.symbols.push(c.to_string());
-            } else {
-                result.skipped.insert(c);
-            }
-        }
-        result.symbols.push(SILENCE.to_owned());
-        result
-    }
-
-    /// As JSON, for [`Frontend::from_json`].
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("plain data")
-    }
-
-    /// From JSON.
-    ///
-    /// # Errors
-    ///
-    /// [`FrontendError::Format`] if it is not what [`Frontend::to_json`] gives.
-    pub fn from_json(json: &str) -> Result<Frontend, FrontendError> {
-        serde_json::from_str(json).map_err(|error| FrontendError::Format(error.to_string()))
-    }
-}
-
-/// A front end at work on many texts: `espeak-ng` is found and asked for its languages once.
-#[derive(Debug)]
-pub struct Encoder<'a> {
-    frontend: &'a Frontend,
-    espeak: Mutex<Option<Arc<Espeak>>>,
-}
-
-impl Encoder<'_> {
-    /// As [`Frontend::check`].
-    ///
-    /// # Errors
-    ///
-    /// [`FrontendError`] saying what is missing.
-    pub fn check(&self) -> Result<(), FrontendError> {
-        let frontend = self.frontend;
-        if !frontend.lexicon.is_empty() && frontend.units == Units::Characters {
-            return Err(FrontendError::LexiconOfCharacters);
-        }
-        let several = frontend.language.is_none().then_some(&frontend.languages);
-        for language in frontend.language.iter().chain(several.into_iter().flatten()) {
-            match (frontend.units, self.espeak().and_then(|espeak| espeak.phonemizer(language))) {
-                (_, Ok(_)) => {}
-                // Nobody else knows all languages; characters need no program.
-                (Units::Characters, Err(PhonemeError::Language(..))) if language.rules() == Rules::Plain => {
-                    self.espeak()?.phonemizer(language)?;
-                }
-                (Units::Characters, Err(_)) => {}
-                (Units::Phonemes, Err(error)) => return Err(error.into()),
-            }
-        }
-        if frontend.units == Units::Phonemes {
-            self.espeak()?;
         }
         Ok(())
     }
