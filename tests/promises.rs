@@ -16,6 +16,7 @@ mod scripts;
 mod simulate;
 mod support;
 mod synthesis;
+mod text;
 mod train;
 mod unsafe_code;
 mod warm_start;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use serde::Serialize;
 use tandem_audio::Decoder;
+use tandem_text::{Language, Units};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::corpus::Corpus;
@@ -80,6 +81,10 @@ pub struct Examination {
     pub speakers: usize,
     /// Usable clips and seconds of each speaker, if they are named.
     pub by_speaker: Vec<SpeakerShare>,
+    /// What texts were read as.
+    pub units: Units,
+    /// How many texts are in which language.
+    pub languages: Vec<(Language, usize)>,
     /// Durations of usable clips in seconds.
     #[serde(skip)]
     pub durations: Vec<f32>,
@@ -130,6 +135,12 @@ impl Examination {
                     (known.clips, known.seconds) = (known.clips + share.clips, known.seconds + share.seconds)
                 }
                 None => self.by_speaker.push(share),
+            }
+        }
+        for (language, count) in other.languages {
+            match self.languages.iter_mut().find(|(known, _)| *known == language) {
+                Some((_, known)) => *known += count,
+                None => self.languages.push((language, count)),
             }
         }
         self.durations.extend(other.durations);
@@ -189,6 +200,8 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         rates: corpus.rates(),
         reading: corpus.reading().cloned(),
         speakers: corpus.speakers().len().max(1),
+        units: corpus.frontend().units,
+        languages: corpus.languages().into_iter().map(|(language, count, _)| (language, count)).collect(),
         ..Examination::default()
     };
     let (mut by_sound, mut by_text) = (HashMap::new(), HashMap::new());

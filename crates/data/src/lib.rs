@@ -6,6 +6,7 @@
 //! | `sources/` | [`Source`]: where clips come from, a file for each [`Format`] |
 //! | `fault.rs` | [`ClipFault`]: why a clip is skipped; [`Ledger`]: how many may be |
 //! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
+//! | `choice.rs` | [`Choice`]: language and units of the texts, chosen when nobody says them |
 //! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
 //! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
 //! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
@@ -45,6 +46,7 @@
 
 mod batch;
 mod cache;
+mod choice;
 mod convert;
 mod corpus;
 mod demo;
@@ -59,6 +61,7 @@ mod sources;
 
 pub use batch::{Batch, Buffer, Form, Layout, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
+pub use choice::{Choice, LanguageChoice, Open, UnitsChoice};
 pub use convert::{Conversion, ConvertError, convert};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};

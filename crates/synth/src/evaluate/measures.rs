@@ -151,12 +151,13 @@ pub fn speak_batch(
         let host = &batch.inputs;
         let (frames, size) = (host.mel_lengths[row], host.frames * host.n_mels);
         let mel = synthesizer.bundle().stats.restore(&host.mel[row * size..(row + 1) * size], frames);
-        let copy = synthesizer.vocode(mel.clone(), frames, aligned[row].clone())?;
+        let pitch = host.pitch[row * host.frames..][..frames].to_vec();
+        let copy = synthesizer.vocode(mel.clone(), frames, aligned[row].clone(), pitch.clone())?;
         let (id, _) = corpus.name(clip);
         let settings = &synthesizer.bundle().mel;
         let samples = read(corpus, clip, settings).map_err(|fault| MeasureError::Recording(id.clone(), fault))?;
         let sample_rate = settings.sample_rate;
-        let recording = Speech { samples, sample_rate, mel, frames, durations: aligned[row].clone() };
+        let recording = Speech { samples, sample_rate, mel, frames, durations: aligned[row].clone(), pitch };
         let speaker = corpus.entry(clip).speaker;
         let spoken = compare(clip, id, recording, spoken[row].clone(), copy, speaker, settings)?;
         on_clip();

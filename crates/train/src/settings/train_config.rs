@@ -104,6 +104,9 @@ pub struct DataSettings {
     pub format: Option<Format>,
     /// Names of the speakers whose clips are used, separated by commas; none: all.
     pub speakers: Option<String>,
+    /// Short vowels of Persian that are written are characters too.
+    #[serde(default)]
+    pub diacritics: bool,
     /// Directory of the audio files below that of the corpus.
     pub audio_dir: String,
     /// Clips with more mel frames are skipped.
@@ -124,6 +127,7 @@ impl Default for DataSettings {
             units: frontend.units,
             format,
             speakers: None,
+            diacritics: frontend.diacritics,
             audio_dir,
             max_frames,
             max_tokens,
@@ -140,7 +144,12 @@ impl DataSettings {
             format: self.format,
             speakers: self.speaker_names(),
             audio_dir: self.audio_dir.clone(),
-            frontend: Frontend { language: self.language.clone(), units: self.units, ..Frontend::default() },
+            frontend: Frontend {
+                language: self.language.clone(),
+                units: self.units,
+                diacritics: self.diacritics,
+                ..Frontend::default()
+            },
             max_frames: self.max_frames,
             max_tokens: self.max_tokens,
             ..CorpusSettings::default()
