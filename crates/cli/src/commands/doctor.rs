@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tandem_data::{ClipFinding, Corpus, CorpusSettings, Evidence, Examination, Part, Severity, Tolerance, examine};
-use tandem_model::REFERENCE_FRAMES;
+use tandem_model::{Device, REFERENCE_FRAMES};
 use tandem_synth::{Misfit, Synthesizer, misfit_reason, misfits, odd_misfits};
 use tandem_train::{State, clip_batches};
 
@@ -37,7 +37,7 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     };
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
     // A run that cannot be opened is found before the work.
-    let voice = args.with.as_deref().map(|run| synth::open(run, messages)).transpose()?;
+    let voice = args.with.as_deref().map(|run| synth::open(run, &Device::flex(), messages)).transpose()?;
     let stop = interrupt::catch().flag;
     let corpus = corpus::open(&args.corpus.dir, settings, &stop, messages)?;
     let listen = |corpus: &Corpus| {

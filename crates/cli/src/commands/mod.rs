@@ -22,7 +22,8 @@ pub(crate) mod train;
 use clap::Subcommand;
 
 use crate::args::{
-    AdviseArgs, AlignArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs, InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
+    AdviseArgs, AlignArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs,
+    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
 };
 use crate::failure::Failure;
 use crate::messages::Messages;
