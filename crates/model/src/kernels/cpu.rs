@@ -138,8 +138,8 @@ pub(super) fn dense(x: &[f32], weight: &[f32], bias: &[f32], residual: Option<&[
                     output,
                     #[inline(always)]
                     |row, y| {
-                        let residual = &residual[(block * BLOCK + row) * output..][..output];
-                        let bias = &bias[..output];
+                        let residual = &residual[(block * BLOCK + row) * output..][..y.len()];
+                        let bias = &bias[..y.len()];
                         y.each(|n| residual[n] + bias[n])
                     },
                 ),
@@ -226,10 +226,11 @@ const ELEMENTS: usize = 16_384;
 
 pub(super) fn gelu(x: &[f32]) -> Vec<f32> {
     in_blocks(x.len(), ELEMENTS, |block, y| {
-        let x = &x[block * ELEMENTS..][..y.len()];
         vectorised_once(
             #[inline(always)]
             || {
+                // Cut here, where the compiler sees that no index is beyond it.
+                let x = &x[block * ELEMENTS..][..y.len()];
                 y.each(
                     #[inline(always)]
                     |n| gelu_value(x[n]),
@@ -241,10 +242,10 @@ pub(super) fn gelu(x: &[f32]) -> Vec<f32> {
 
 pub(super) fn gelu_backward(x: &[f32], grad: &[f32]) -> Vec<f32> {
     in_blocks(x.len(), ELEMENTS, |block, out| {
-        let (x, grad) = (&x[block * ELEMENTS..][..out.len()], &grad[block * ELEMENTS..][..out.len()]);
         vectorised_once(
             #[inline(always)]
             || {
+                let (x, grad) = (&x[block * ELEMENTS..][..out.len()], &grad[block * ELEMENTS..][..out.len()]);
                 out.each(
                     #[inline(always)]
                     |n| grad[n] * gelu_grad(x[n]),
@@ -297,8 +298,8 @@ pub(super) fn norm(x: &[f32], weight: &[f32], bias: &[f32], modulation: Option<M
                     #[inline(always)]
                     |n, y| {
                         let row = block * BLOCK + n;
-                        let x = &x[row * channels..][..channels];
-                        let (weight, bias) = (&weight[..channels], &bias[..channels]);
+                        let x = &x[row * channels..][..y.len()];
+                        let (weight, bias) = (&weight[..y.len()], &bias[..y.len()]);
                         let (mean, inverse) = moments(x);
                         let y = y.each(
                             #[inline(always)]
