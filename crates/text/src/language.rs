@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::script::Script;
+
 /// A language by its code, such as `en`, `en-gb`, `fa` or `es`: lower case, parts joined by `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -40,6 +42,16 @@ impl Language {
     /// Persian.
     pub const PERSIAN: Language = Language(Cow::Borrowed("fa"));
 
+    /// A code that is one.
+    pub(crate) const fn known(code: &'static str) -> Language {
+        Language(Cow::Borrowed(code))
+    }
+
+    /// Whether its texts are written with this letter; what is not a letter belongs to all of them.
+    pub fn reads(&self, letter: char) -> bool {
+        Script::is_read_in(self.primary(), letter)
+    }
+
     /// Its code.
     pub fn code(&self) -> &str {
         &self.0
@@ -60,7 +72,7 @@ impl Language {
     }
 
     /// English or Persian, whichever most letters belong to, Persian when it is even; `None` without letters of
-    /// either.
+    /// either. [`Guess`](crate::Guess) knows more languages and needs more text.
     pub fn guess(text: &str) -> Option<Language> {
         let persian = text.chars().filter(|c| ('\u{0600}'..='\u{06FF}').contains(c) && c.is_alphanumeric()).count();
         let latin = text.chars().filter(char::is_ascii_alphabetic).count();

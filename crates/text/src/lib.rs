@@ -3,12 +3,16 @@
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `frontend.rs` | [`Frontend`]: text to ids, in characters or phonemes; the one encoder of corpus and synthesis |
-//! | `language.rs` | [`Language`]: a language by its code, and the guess |
+//! | `clauses.rs` | a text on its way to phonemes: clauses, pauses, what is known already |
+//! | `language.rs` | [`Language`]: a language by its code |
+//! | `guess.rs` | [`Guess`]: which languages texts are in, with the evidence |
+//! | `script.rs` | which letters a language is written with |
 //! | `normalize.rs` | [`Normalizer`]: Unicode, spaces, quotes; then English or Persian |
 //! | `english.rs` | abbreviations, money, ordinals, years, symbols |
 //! | `persian.rs` | ی and ک, digits, diacritics, ZWNJ, punctuation, numbers in words |
 //! | `numbers.rs` | numbers in words, both languages |
-//! | `phonemes.rs` | [`Phonemizer`]: phonemes by the `espeak-ng` program, if it is installed |
+//! | `espeak.rs` | [`Espeak`]: the `espeak-ng` program, if it is installed |
+//! | `phonemes.rs` | [`Phonemizer`]: phonemes of clauses; the symbols of IPA |
 //! | `lexicon.rs` | [`Lexicon`]: pronunciations that win over `espeak-ng` |
 //! | `vocabulary.rs` | [`Vocabulary`]: symbols to ids, saved with the model |
 //!
@@ -29,19 +33,25 @@
 //! # Ok::<(), tandem_text::FrontendError>(())
 //! ```
 
+mod clauses;
 mod english;
+mod espeak;
 mod frontend;
+mod guess;
 mod language;
 mod lexicon;
 mod normalize;
 pub mod numbers;
 pub mod persian;
 mod phonemes;
+mod script;
 mod vocabulary;
 
-pub use frontend::{FRONTEND_VERSION, Frontend, FrontendError, Symbols, Units, is_word};
+pub use espeak::{Espeak, PhonemeError};
+pub use frontend::{Encoder, FRONTEND_VERSION, Frontend, FrontendError, Symbols, Units, is_word};
+pub use guess::Guess;
 pub use language::{Language, LanguageError, Rules};
-pub use lexicon::{Lexicon, LexiconError};
+pub use lexicon::{Lexicon, LexiconError, LexiconFault};
 pub use normalize::{NORMALIZER_VERSION, Normalizer};
-pub use phonemes::{PhonemeError, Phonemizer, tokenize_ipa};
+pub use phonemes::{Phonemizer, tokenize_ipa};
 pub use vocabulary::{Encoded, SILENCE, Vocabulary, VocabularyError};

@@ -8,7 +8,7 @@ use crate::language::{Language, Rules};
 use crate::{english, persian};
 
 /// Changes whenever the same text may give another result: what was derived from texts is then made again.
-pub const NORMALIZER_VERSION: u32 = 3;
+pub const NORMALIZER_VERSION: u32 = 4;
 
 /// The most passes over a text after the first.
 const PASSES: usize = 8;
@@ -17,12 +17,28 @@ const PASSES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Normalizer {
     rules: Rules,
+    /// `I` is not the capital of `i`.
+    dotless: bool,
+    keeps_case: bool,
+    keeps_diacritics: bool,
 }
 
 impl Normalizer {
     /// For texts in this language.
     pub fn new(language: &Language) -> Normalizer {
-        Normalizer { rules: language.rules() }
+        let dotless = ["tr", "az"].contains(&language.primary());
+        Normalizer { rules: language.rules(), dotless, keeps_case: false, keeps_diacritics: false }
+    }
+
+    /// The same with the short vowels of Persian that are written: they say how a word sounds, but few texts have them.
+    pub fn with_diacritics(self) -> Normalizer {
+        Normalizer { keeps_diacritics: true, ..self }
+    }
+
+    /// The same for a program that reads the result: it knows what short vowels are, and capitals in languages whose
+    /// abbreviations are left to it.
+    pub fn for_espeak(self) -> Normalizer {
+        Normalizer { keeps_case: self.rules == Rules::Plain, ..self.with_diacritics() }
     }
 
     /// The words to be said, in lower case, with the punctuation that changes how they are said. Any text will do; one
@@ -52,7 +68,11 @@ impl Normalizer {
             for c in text.chars() {
                 prepared += &before_composition(c, self.rules);
             }
-            composed.extend(prepared.nfkc().filter_map(plain));
+            match self.rules {
+                // Other languages only get one form of each letter: № is a word of theirs that nobody here knows.
+                Rules::Plain => composed.extend(prepared.nfc().filter_map(plain)),
+                Rules::English | Rules::Persian => composed.extend(prepared.nfkc().filter_map(plain)),
+            }
             if self.rules == Rules::English {
                 // Accents of borrowed words: nobody says «caf».
                 composed = composed.nfd().filter(|c| !('\u{0300}'..='\u{036F}').contains(c)).nfc().collect();
@@ -60,9 +80,13 @@ impl Normalizer {
         }
         let said = match self.rules {
             Rules::English => english::expand(&composed),
-            Rules::Persian => persian::expand(&composed),
+            Rules::Persian => persian::expand(&composed, self.keeps_diacritics),
             Rules::Plain => composed,
         };
+        if self.keeps_case {
+            return collapse(&said);
+        }
+        let said = if self.dotless { said.replace('I', "ı").replace('İ', "i") } else { said };
         collapse(&said.to_lowercase())
     }
 }
@@ -72,7 +96,7 @@ fn before_composition(c: char, rules: Rules) -> Cow<'static, str> {
     let english = match rules {
         Rules::English => true,
         Rules::Persian => false,
-        Rules::Plain => return Cow::Owned(c.to_string()),
+        Rules::Plain => return Cow::Owned(shape(c)),
     };
     Cow::Borrowed(match (c, english) {
         ('\u{00B4}' | '\u{02BC}', _) => "'",
@@ -88,6 +112,16 @@ fn before_composition(c: char, rules: Rules) -> Cow<'static, str> {
         ('³', false) => " به توان سه ",
         _ => return Cow::Owned(c.to_string()),
     })
+}
+
+/// A letter in another shape (ligature, full width, presentation form) as the plain one; anything else as it is.
+fn shape(c: char) -> String {
+    match c {
+        '\u{FB00}'..='\u{FB4F}' | '\u{FB50}'..='\u{FDFF}' | '\u{FE70}'..='\u{FEFC}' | '\u{FF01}'..='\u{FFDC}' => {
+            std::iter::once(c).nfkc().collect()
+        }
+        c => c.to_string(),
+    }
 }
 
 /// Quotes, dashes and blanks in one form; invisible marks go, except the zero-width non-joiner, which is spelling.
@@ -144,9 +178,31 @@ mod tests {
     fn other_languages_keep_their_accents_and_numbers() {
         let spanish = Normalizer::new(&"es".parse().expect("a code"));
         assert_eq!(spanish.normalize("¿Qué  pasó el 3 de ENERO?"), "¿qué pasó el 3 de enero?");
+        assert_eq!(spanish.normalize("nin\u{0303}o ﬁn № 5 ½"), "niño fin № 5 ½", "composed, and nothing else");
+        let turkish = Normalizer::new(&"tr".parse().expect("a code"));
+        assert_eq!(turkish.normalize("ISPARTA İzmir"), "ısparta izmir");
+        let german = Normalizer::new(&"de".parse().expect("a code"));
+        assert_eq!(german.for_espeak().normalize("Der LKW,  ja"), "Der LKW, ja", "espeak-ng spells capitals");
+    }
+
+    #[test]
+    fn short_vowels_stay_where_somebody_reads_them() {
+        let persian = Normalizer::new(&Language::PERSIAN);
+        assert_eq!(persian.normalize("گِلِ سُرخ"), "گل سرخ");
+        assert_eq!(persian.with_diacritics().normalize("گِلِ سُرخ، ۲"), "گِلِ سُرخ، دو");
+        assert_eq!(persian.for_espeak().normalize("مُرد"), "مُرد");
     }
 
     proptest! {
+        #[test]
+        fn what_other_languages_and_espeak_get_is_stable_too(text in "\\PC{0,80}", code in "(es|tr|fa|en)") {
+            let normalizer = Normalizer::new(&code.parse().expect("a code"));
+            for normalizer in [normalizer, normalizer.with_diacritics(), normalizer.for_espeak()] {
+                let once = normalizer.normalize(&text);
+                prop_assert_eq!(normalizer.normalize(&once), once);
+            }
+        }
+
         #[test]
         fn any_text_is_normalized_without_a_panic_and_twice_is_once(text in "\\PC{0,80}", persian in any::<bool>()) {
             let language = if persian { Language::PERSIAN } else { Language::ENGLISH };

@@ -4,14 +4,21 @@ use crate::numbers::{persian, persian_digits, persian_ordinal};
 
 const ZWNJ: char = '\u{200C}';
 
+/// Short vowels, their doubled forms, the doubling of a letter, no vowel, and the superscript alef.
+pub(crate) const DIACRITICS: &str = "\u{064B}\u{064C}\u{064D}\u{064E}\u{064F}\u{0650}\u{0651}\u{0652}\u{0670}";
+
 /// Letters, digits and marks in the form Persian uses, nothing else changed: ي→ی, ك→ک, Arabic and Latin digits to
 /// Persian ones, diacritics and the tatweel gone, blanks around the zero-width non-joiner repaired.
 pub fn characters(text: &str) -> String {
+    letters(text, false)
+}
+
+fn letters(text: &str, diacritics: bool) -> String {
     let mut out = String::with_capacity(text.len());
     // «ۀ» is written as two characters everywhere, like «هٔ» on most keyboards.
     let split = text.chars().flat_map(|c| [Some(if c == 'ۀ' { 'ه' } else { c }), (c == 'ۀ').then_some('\u{0654}')]);
     for c in split.flatten() {
-        match letter(c) {
+        match if diacritics && DIACRITICS.contains(c) { Some(c) } else { letter(c) } {
             Some(ZWNJ) if out.chars().last().is_some_and(joins) => out.push(ZWNJ),
             Some(ZWNJ) | None => {}
             Some(c) => {
@@ -53,8 +60,8 @@ fn shifted(c: char, zero: char) -> char {
 }
 
 /// Everything that is not said as it is written, in words.
-pub(crate) fn expand(text: &str) -> String {
-    let chars: Vec<char> = characters(text).chars().collect();
+pub(crate) fn expand(text: &str, diacritics: bool) -> String {
+    let chars: Vec<char> = letters(text, diacritics).chars().collect();
     let mut out = String::with_capacity(text.len() * 2);
     let mut at = 0;
     while at < chars.len() {

@@ -1,104 +1,28 @@
-//! Phonemes by the `espeak-ng` program, if it is installed. It runs as a process of its own: it is GPL and is never
-//! linked.
+//! Phonemes of clauses by `espeak-ng`, and the symbols of IPA text.
 
-use std::fmt;
-use std::io::{self, Write};
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
 
 use unicode_normalization::char::is_combining_mark;
 
-use crate::language::Language;
+use crate::espeak::{self, PhonemeError};
+
+/// A clause that no text has and every language can say.
+const BETWEEN: &str = "7 3 7 1 9 7 7";
 
 /// Turns clauses of one language into phonemes of the International Phonetic Alphabet.
 #[derive(Clone, Debug)]
 pub struct Phonemizer {
-    program: String,
+    program: PathBuf,
     voice: String,
 }
 
-/// Why there are no phonemes.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum PhonemeError {
-    /// The program is not installed or does not start.
-    Missing(io::Error),
-    /// The program failed, with these words.
-    Failed(String),
-    /// The program has no voice for this language.
-    Language(Language),
-}
-
-impl fmt::Display for PhonemeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PhonemeError::Missing(error) => write!(
-                f,
-                "phonemes need the program `espeak-ng`, which does not start ({error}): install the package espeak-ng, \
-                 or train on characters"
-            ),
-            PhonemeError::Failed(words) => write!(f, "`espeak-ng` failed: {words}"),
-            PhonemeError::Language(language) => write!(
-                f,
-                "`espeak-ng` does not know the language `{language}`: `espeak-ng --voices` lists those that it knows"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PhonemeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            PhonemeError::Missing(error) => Some(error),
-            PhonemeError::Failed(_) | PhonemeError::Language(_) => None,
-        }
-    }
-}
-
-const PROGRAM: &str = "espeak-ng";
-
 impl Phonemizer {
-    /// For texts of this language; finds out whether the program can be used and has a voice for it.
-    ///
-    /// # Errors
-    ///
-    /// [`PhonemeError`] if it does not start, or does not know the language.
-    pub fn new(language: &Language) -> Result<Phonemizer, PhonemeError> {
-        Phonemizer::with_program(PROGRAM, language)
-    }
-
-    /// The same with a program of another name.
-    ///
-    /// # Errors
-    ///
-    /// As [`Phonemizer::new`].
-    pub fn with_program(program: &str, language: &Language) -> Result<Phonemizer, PhonemeError> {
-        let listed = output(program, &["--voices"], "")?;
-        // The second column is the code; others that a voice speaks are in brackets: `(fa-latn 3)`.
-        let codes: Vec<&str> = (listed.lines().skip(1))
-            .flat_map(|line| {
-                let others = line.split('(').skip(1).filter_map(|other| other.split_whitespace().next());
-                line.split_whitespace().nth(1).into_iter().chain(others)
-            })
-            .collect();
-        let wanted = if language.code() == "en" { "en-us" } else { language.code() };
-        let find = |wanted: &str| codes.iter().find(|code| code.eq_ignore_ascii_case(wanted));
-        let voice = find(wanted).or_else(|| find(language.primary()));
-        let voice = voice.ok_or_else(|| PhonemeError::Language(language.clone()))?;
-        Ok(Phonemizer { program: program.to_owned(), voice: (*voice).to_owned() })
-    }
-
-    /// The version of the program: another one may give other phonemes.
-    ///
-    /// # Errors
-    ///
-    /// [`PhonemeError`] if it does not start.
-    pub fn version() -> Result<String, PhonemeError> {
-        let text = output(PROGRAM, &["--version"], "")?;
-        Ok(text.split("Data at").next().unwrap_or_default().trim().to_owned())
+    pub(crate) fn new(program: &Path, voice: &str) -> Phonemizer {
+        Phonemizer { program: program.to_owned(), voice: voice.to_owned() }
     }
 
     /// The phonemes of each clause, words separated by blanks. A clause is words without punctuation between them; all of
-    /// them go through one process.
+    /// them go through one process, or two.
     ///
     /// # Errors
     ///
@@ -107,45 +31,36 @@ impl Phonemizer {
         if clauses.is_empty() {
             return Ok(Vec::new());
         }
-        // An empty line ends a clause for espeak-ng, and every clause comes out on a line of its own.
-        let input: String = clauses.iter().map(|clause| format!("{}\n\n", clause.replace('\n', " "))).collect();
-        let text = output(&self.program, &["-q", "--ipa", "-b", "1", "-v", &self.voice, "--stdin"], &input)?;
-        let lines: Vec<String> =
-            text.lines().map(without_remarks).map(|line| line.trim().to_owned()).filter(|l| !l.is_empty()).collect();
+        let lines = self.lines(clauses.iter().copied())?;
         if lines.len() == clauses.len() {
             return Ok(lines);
         }
         if clauses.len() == 1 {
             return Ok(vec![lines.join(" ")]);
         }
-        // It saw a clause too many or too few: halves are tried until each has as many lines as clauses.
+        // It made two clauses of one, or none: with a clause between them that is known, the lines can be told apart.
+        let marked = clauses.iter().flat_map(|clause| [*clause, BETWEEN]);
+        let lines = self.lines(std::iter::once(BETWEEN).chain(marked))?;
+        let mut parts = lines.split(|line| Some(line) == lines.first()).skip(1);
+        let phonemes: Vec<String> = parts.by_ref().take(clauses.len()).map(|lines| lines.join(" ")).collect();
+        if phonemes.len() == clauses.len() && parts.next().is_some_and(<[String]>::is_empty) && parts.next().is_none() {
+            return Ok(phonemes);
+        }
+        // Even so: halves are tried until each has as many lines as clauses.
         let (first, second) = clauses.split_at(clauses.len() / 2);
         let mut phonemes = self.phonemes(first)?;
         phonemes.extend(self.phonemes(second)?);
         Ok(phonemes)
     }
-}
 
-/// What the program writes when it reads this.
-fn output(program: &str, args: &[&str], input: &str) -> Result<String, PhonemeError> {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(PhonemeError::Missing)?;
-    let mut stdin = child.stdin.take();
-    let output = std::thread::scope(|scope| {
-        // Written from another thread: a pipe holds little, and both sides would wait for each other.
-        scope.spawn(move || {
-            let written = stdin.as_mut().map(|stdin| stdin.write_all(input.as_bytes()));
-            drop((stdin, written)); // a program that does not read says so by its exit code
-        });
-        child.wait_with_output()
-    });
-    let output = output.map_err(PhonemeError::Missing)?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(PhonemeError::Failed(if words.is_empty() { output.status.to_string() } else { words }));
+    /// What the program makes of clauses: usually a line each.
+    fn lines<'a>(&self, clauses: impl Iterator<Item = &'a str>) -> Result<Vec<String>, PhonemeError> {
+        // An empty line ends a clause for espeak-ng; brackets would begin phonemes in a notation of its own.
+        let input: String = clauses.map(|clause| clause.replace(['\n', '[', ']'], " ") + "\n\n").collect();
+        let text = espeak::run(&self.program, &["-q", "--ipa", "-b", "1", "-v", &self.voice, "--stdin"], &input)?;
+        let lines = text.lines().map(without_remarks).map(|line| line.trim().to_owned());
+        Ok(lines.filter(|line| !line.is_empty()).collect())
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Remarks such as `(en)` mark a change of language, not a sound.
@@ -196,10 +111,11 @@ pub fn tokenize_ipa(ipa: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::espeak::Espeak;
 
     /// The phonemizer of a language; none, and a loud remark, without the program.
     fn phonemizer(code: &str) -> Option<Phonemizer> {
-        match Phonemizer::new(&code.parse().expect("a code")) {
+        match Espeak::find().and_then(|espeak| espeak.phonemizer(&code.parse().expect("a code"))) {
             Ok(phonemizer) => Some(phonemizer),
             Err(PhonemeError::Missing(error)) => {
                 eprintln!("SKIPPED: espeak-ng is not installed: {error}");
@@ -210,18 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_named_with_what_to_do() {
-        let error = Phonemizer::with_program("no-such-espeak", &Language::ENGLISH).expect_err("missing");
-        assert!(error.to_string().contains("install the package espeak-ng"), "{error}");
-        assert!(std::error::Error::source(&error).is_some_and(|source| source.is::<io::Error>()));
-    }
-
-    #[test]
-    fn a_language_that_it_does_not_know_is_named() {
-        if phonemizer("en").is_some() {
-            let error = Phonemizer::new(&"tlh-x".parse().expect("a code")).expect_err("not there");
-            assert!(matches!(error, PhonemeError::Language(_)), "{error}");
-            assert_eq!(Phonemizer::new(&"fa-IR".parse().expect("a code")).expect("Persian").voice, "fa");
+    fn a_region_that_it_does_not_know_is_the_language() {
+        if let Some(persian) = phonemizer("fa-IR") {
+            assert_eq!(persian.voice, "fa");
         }
     }
 
@@ -235,6 +142,11 @@ mod tests {
         for (clause, phonemes) in clauses.iter().zip(&all).take(words.len()) {
             assert_eq!(english.phonemes(&[clause]).expect("it runs").concat(), *phonemes, "{clause}");
         }
+        // Some that it makes two lines of, and some that it says nothing of.
+        let odd = ["one. Two", "hello", "~", "", "a\nb", "three! Four", "-x --help", "[[x", "end"];
+        let all = english.phonemes(&odd).expect("it runs");
+        assert_eq!((all[1].as_str(), all[8].as_str()), ("həlˈoʊ", "ˈɛnd"));
+        assert!(all[0].contains(' ') && all[5].contains(' ') && all[3].is_empty(), "{all:?}");
     }
 
     #[test]
