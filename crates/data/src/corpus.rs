@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tandem_audio::{MelSettings, probe};
-use tandem_text::{Frontend, FrontendError, Language, Rules, Units, Vocabulary};
+use tandem_text::{Encoder, Frontend, FrontendError, Language, Rules, Vocabulary};
 
 use crate::cache::{Cache, CacheMode};
+use crate::choice::{Choice, Open};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
-use crate::index::{Index, IndexEntry, Measured, hash_parts, work_dir};
+use crate::index::{Index, IndexEntry, Measured, WORK_DIR, hash_parts, work_dir};
 use crate::plan::{ClipSize, order};
 use crate::sources::{self, AudioBytes, MetadataError, Part, Record, Source};
 
 /// Faults that an error lists.
 const LISTED: usize = 10;
 /// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 6;
+const INDEX_VERSION: u64 = 7;
 
 /// How a corpus is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,8 @@ pub struct CorpusSettings {
     pub audio_dir: String,
     /// How texts become ids. Without a vocabulary, it gets one of all symbols that the usable clips have.
     pub frontend: Frontend,
+    /// What of the front end is not fixed but chosen by the texts and by what is installed.
+    pub open: Open,
     /// Clips with more frames are skipped.
     pub max_frames: Option<u64>,
     /// Clips with more tokens are skipped.
@@ -43,6 +46,7 @@ impl Default for CorpusSettings {
             mel: MelSettings::default(),
             audio_dir: "wavs".to_owned(),
             frontend: Frontend::default(),
+            open: Open::default(),
             max_frames: None,
             max_tokens: None,
             allow_empty: false,
@@ -130,6 +134,7 @@ pub struct Corpus {
     /// Rows that can be used, in the order of the metadata.
     good: Arc<[u32]>,
     frontend: Arc<Frontend>,
+    choice: Arc<Choice>,
     /// The id of each symbol of the index; 0 if the vocabulary does not have it.
     ids: Arc<[u32]>,
     /// The number of tokens of each clip, when the vocabulary lacks symbols of the index.
@@ -177,6 +182,13 @@ impl Corpus {
         stop: &AtomicBool,
     ) -> Result<Option<Corpus>, CorpusError> {
         let Some(source) = sources::open(dir, part, &settings)? else { return Ok(None) };
+        // What cannot work is said before anything is written.
+        if !settings.open.units {
+            settings.frontend.key()?;
+        }
+        if !dir.join(WORK_DIR).exists() {
+            settings.open.check(&settings.frontend)?;
+        }
         Corpus::from_source_with(source, settings, &work_dir(dir), progress, stop).map(Some)
     }
 
@@ -205,13 +217,24 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Corpus, CorpusError> {
-        settings.frontend.check()?;
-        let key =
-            hash_parts(&[&INDEX_VERSION.to_le_bytes(), source.key().as_bytes(), settings.frontend.key()?.as_bytes()]);
+        let mut settings = settings;
+        let key_of = |frontend: &Frontend| -> Result<u64, FrontendError> {
+            Ok(hash_parts(&[&INDEX_VERSION.to_le_bytes(), source.key().as_bytes(), frontend.key()?.as_bytes()]))
+        };
+        // Phonemes of these texts that were made before: nobody has to be asked whether they can be made.
+        let is_known =
+            |frontend: &Frontend| key_of(frontend).is_ok_and(|key| !Index::open(work_dir, key).entries.is_empty());
+        let choice = settings.open.choose(&*source, &mut settings.frontend, is_known)?;
+        let key = key_of(&settings.frontend)?;
         let known = Index::open(work_dir, key);
         let rows = source.len() as u32;
         let known_rows = known.entries.len();
-        let reader = Reader { settings: &settings, source: &*source };
+        let frontend = settings.frontend.clone();
+        let encoder = frontend.encoder();
+        if known_rows == 0 {
+            encoder.check()?;
+        }
+        let reader = Reader { encoder: &encoder, frontend: &frontend, source: &*source };
         let failed = Mutex::new(None);
         let mut index = known.update(
             rows,
@@ -225,7 +248,9 @@ impl Corpus {
             |done| progress(done, rows),
             stop,
         );
-        if let Some(error) = failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        // An interrupt also ends the program that makes phonemes.
+        let failed = failed.into_inner().unwrap_or_else(|e| e.into_inner());
+        if let Some(error) = failed.filter(|_| !stop.load(Ordering::Relaxed)) {
             return Err(CorpusError::Frontend(error));
         }
         if index.measured > 0 || known_rows != rows as usize {
@@ -238,20 +263,27 @@ impl Corpus {
         find_duplicates(&mut index, &*source);
         apply_limits(&mut index, &settings);
         let good = (0..rows).filter(|&row| index.entries[row as usize].is_good()).collect();
-        let frontend = Arc::new(settings.frontend.clone());
-        let corpus = Corpus {
+        let choice = Arc::new(choice);
+        let mut corpus = Corpus {
             source,
             work_dir: work_dir.to_owned(),
             settings,
             index: Arc::new(index),
             good,
-            frontend,
+            frontend: Arc::default(),
+            choice,
             ids: Arc::default(),
             token_counts: None,
         };
         if corpus.good.is_empty() && !corpus.settings.allow_empty {
             return Err(CorpusError::NothingUsable(corpus.fault_reports_up_to(LISTED)));
         }
+        // A text that this voice is given later is in one of the languages that there are.
+        let languages = match frontend.language {
+            Some(_) => Vec::new(),
+            None => corpus.languages().into_iter().map(|(language, ..)| language).collect(),
+        };
+        corpus.frontend = Arc::new(Frontend { languages, ..frontend.clone() });
         let vocabulary = match corpus.frontend.vocabulary.is_empty() {
             true => corpus.vocabulary_of(0..corpus.len() as u32),
             false => corpus.frontend.vocabulary.clone(),
@@ -309,31 +341,45 @@ impl Corpus {
         let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
         let missing = tokens.iter().map(|&token| usize::from(token)).filter(|&token| self.ids[token] == 0);
         let mut unknown: BTreeSet<String> = missing.map(|token| self.index.symbols[token].clone()).collect();
-        if self.frontend.units == Units::Characters && !self.frontend.raw {
+        if !self.frontend.raw {
             let text = self.text(clip).unwrap_or_default();
-            let language = language_of_number(self.row(clip).language);
-            let symbols = self.frontend.symbols(&[(&text, language.as_ref())]).unwrap_or_default();
-            unknown.extend(symbols.iter().flat_map(|symbols| &symbols.skipped).map(char::to_string));
+            let language = self.language(&self.row(clip));
+            unknown.extend(self.frontend.skipped(&text, language.as_ref()).iter().map(char::to_string));
         }
         unknown
     }
 
-    /// How many texts were taken for English, Persian and other languages, and how many of them have letters that the
+    /// How many texts are in which language, in the order of their codes, and how many of them have letters that the
     /// language does not have.
     pub fn languages(&self) -> Vec<(Language, usize, usize)> {
-        let mut counts = [(0, 0); 3];
+        let mut counts = [(0, 0); 256];
         for &row in self.good.iter() {
             let entry = self.index.entries[row as usize];
-            let count = &mut counts[usize::from(entry.language).min(2)];
+            let count = &mut counts[usize::from(entry.language)];
             *count = (count.0 + 1, count.1 + usize::from(entry.other_letters));
         }
-        let given = self.frontend.language.clone();
-        let named = counts.into_iter().enumerate().filter(|(_, (count, _))| *count > 0);
-        named
-            .filter_map(|(n, (count, other_letters))| {
-                Some((given.clone().or_else(|| language_of_number(n as u8))?, count, other_letters))
-            })
-            .collect()
+        let of_code = |(code, (count, other_letters)): (&String, (usize, usize))| {
+            Some((code.parse().ok()?, count, other_letters))
+        };
+        let mut languages: Vec<(Language, usize, usize)> =
+            self.index.languages.iter().zip(counts).filter(|(_, (count, _))| *count > 0).filter_map(of_code).collect();
+        languages.sort_unstable();
+        languages
+    }
+
+    fn language(&self, entry: &IndexEntry) -> Option<Language> {
+        self.index.languages.get(usize::from(entry.language))?.parse().ok()
+    }
+
+    /// What was chosen for its texts when it was opened, and why.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// How another part of it is read: as this one, with nothing left to choose.
+    pub fn settings_for_another_part(&self) -> CorpusSettings {
+        let frontend = self.frontend.with_vocabulary(self.settings.frontend.vocabulary.clone());
+        CorpusSettings { frontend, open: Open::default(), ..self.settings.clone() }
     }
 
     /// A clip's token ids, from the index.
@@ -496,7 +542,8 @@ impl Corpus {
 
 /// Reads the rows of a corpus that is being opened.
 struct Reader<'a> {
-    settings: &'a CorpusSettings,
+    encoder: &'a Encoder<'a>,
+    frontend: &'a Frontend,
     source: &'a dyn Source,
 }
 
@@ -520,25 +567,24 @@ impl Reader<'_> {
         };
         let records: Vec<Result<Record, ClipFault>> = rows.iter().map(record).collect();
         let good = records.iter().flatten().map(|record| (record.text.as_str(), record.language.as_ref()));
-        let mut symbols = self.settings.frontend.symbols(&good.collect::<Vec<_>>())?.into_iter();
+        let mut symbols = self.encoder.symbols(&good.collect::<Vec<_>>())?.into_iter();
         let measured = rows.iter().zip(records).map(|(&row, record)| {
             let record = record?;
             let symbols = symbols.next().unwrap_or_default();
             if !symbols.has_words() {
                 return Err(ClipFault::NoWords);
             }
-            let language = self.settings.frontend.language_of(&record.text, record.language.as_ref());
+            let language = self.frontend.language_of(&record.text, record.language.as_ref());
             let shape = probe(&mut *self.source.audio(row)?)?;
             let entry = IndexEntry {
                 samples: shape.samples,
                 rate: shape.rate,
                 channels: shape.channels,
                 speaker: record.speaker,
-                language: language_number(&language),
                 other_letters: has_foreign_letters(&record.text, &language),
                 ..IndexEntry::default()
             };
-            Ok((entry, symbols.symbols))
+            Ok((entry, symbols.symbols, language.to_string()))
         });
         Ok(measured.collect())
     }
@@ -594,24 +640,6 @@ fn size_of(entry: &IndexEntry, mel: &MelSettings) -> ClipSize {
         (entry.samples * u64::from(rate)).div_ceil(u64::from(entry.rate))
     };
     ClipSize { frames: mel.frames(samples as usize) as u32, tokens: entry.tokens }
-}
-
-/// English, Persian, any other.
-fn language_number(language: &Language) -> u8 {
-    match language.rules() {
-        Rules::English => 0,
-        Rules::Persian => 1,
-        Rules::Plain => 2,
-    }
-}
-
-/// The other way round; of another language nothing but that is known.
-fn language_of_number(number: u8) -> Option<Language> {
-    match number {
-        0 => Some(Language::ENGLISH),
-        1 => Some(Language::PERSIAN),
-        _ => "und".parse().ok(),
-    }
 }
 
 /// Whether a text has letters that English or Persian does not have: perhaps it is another language.

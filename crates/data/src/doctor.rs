@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use serde::Serialize;
 use tandem_audio::Decoder;
+use tandem_text::{Language, Units};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::corpus::Corpus;
@@ -65,6 +66,10 @@ pub struct Examination {
     pub rates: Vec<(u32, usize)>,
     /// Speakers; one when nobody is named.
     pub speakers: usize,
+    /// What texts were read as.
+    pub units: Units,
+    /// How many texts are in which language.
+    pub languages: Vec<(Language, usize)>,
     /// Durations of usable clips in seconds.
     #[serde(skip)]
     pub durations: Vec<f32>,
@@ -96,6 +101,12 @@ impl Examination {
             match self.rates.iter_mut().find(|(known, _)| *known == rate) {
                 Some((_, known)) => *known += count,
                 None => self.rates.push((rate, count)),
+            }
+        }
+        for (language, count) in other.languages {
+            match self.languages.iter_mut().find(|(known, _)| *known == language) {
+                Some((_, known)) => *known += count,
+                None => self.languages.push((language, count)),
             }
         }
         self.durations.extend(other.durations);
@@ -187,6 +198,8 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         rows: corpus.rows(),
         rates: corpus.rates(),
         speakers: corpus.speakers().len().max(1),
+        units: corpus.frontend().units,
+        languages: corpus.languages().into_iter().map(|(language, count, _)| (language, count)).collect(),
         ..Examination::default()
     };
     let (mut by_sound, mut by_text) = (HashMap::new(), HashMap::new());

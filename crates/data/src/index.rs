@@ -5,7 +5,7 @@
 //! nowhere else: an epoch reads numbers. Two files:
 //!
 //! ```text
-//! index-KEY     header, an entry for each row, the symbols that texts consist of (JSON)
+//! index-KEY     header, an entry for each row, the symbols that texts consist of and their languages (JSON)
 //! tokens-KEY    for each text, one after the other, the numbers of its symbols (u16, little-endian)
 //! ```
 
@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::fault::ClipFault;
 use crate::sources::read_at;
 
-const MAGIC: &[u8; 8] = b"TNDMIDX3";
+const MAGIC: &[u8; 8] = b"TNDMIDX4";
 const ENTRY_BYTES: usize = 48;
 const HEADER_BYTES: usize = 64;
 /// Marks the place of tokens that were made just now and are in no file yet.
@@ -48,7 +48,7 @@ pub struct IndexEntry {
     pub speaker: u16,
     /// Channels of the file.
     pub channels: u16,
-    /// The language of its text (see the corpus' list).
+    /// The language of its text, a number in the index's list.
     pub language: u8,
     /// Whether its text has letters that the language does not have.
     pub other_letters: bool,
@@ -122,6 +122,8 @@ pub struct IndexFile {
     pub entries: Vec<IndexEntry>,
     /// The symbols that tokens are numbers of.
     pub symbols: Vec<String>,
+    /// The languages that texts are in, by their codes.
+    pub languages: Vec<String>,
     /// How many tokens there are.
     pub tokens: u64,
     /// The checksum of the tokens' file.
@@ -187,6 +189,8 @@ pub struct Index {
     pub(crate) entries: Vec<IndexEntry>,
     /// The symbols that tokens are numbers of.
     pub(crate) symbols: Vec<String>,
+    /// The languages that texts are in, by their codes.
+    pub(crate) languages: Vec<String>,
     /// Tokens of all rows.
     pub(crate) tokens: Tokens,
     /// Rows with a fault.
@@ -195,8 +199,8 @@ pub struct Index {
     pub(crate) measured: usize,
 }
 
-/// What looking at a clip gives: its entry and the symbols of its text.
-pub(crate) type Measured = Result<(IndexEntry, Vec<String>), ClipFault>;
+/// What looking at a clip gives: its entry, the symbols of its text and the code of its language.
+pub(crate) type Measured = Result<(IndexEntry, Vec<String>, String), ClipFault>;
 
 /// Numbers for symbols, in the order in which they come up.
 struct Interner {
@@ -234,10 +238,10 @@ impl Index {
     pub(crate) fn open(dir: &Path, settings: u64) -> Index {
         let read = || {
             let bytes = std::fs::read(index_path(dir, settings)).ok()?;
-            let IndexFile { entries, symbols, tokens, tokens_hash } = Index::parse(&bytes, settings).ok()?;
+            let IndexFile { entries, symbols, languages, tokens, tokens_hash } = Index::parse(&bytes, settings).ok()?;
             let file = IndexFile { tokens, tokens_hash, ..IndexFile::default() };
             let tokens = Tokens::open(&tokens_path(dir, settings), &file).ok()?;
-            Some(Index { entries, symbols, tokens, ..Index::default() })
+            Some(Index { entries, symbols, languages, tokens, ..Index::default() })
         };
         read().unwrap_or_default()
     }
@@ -264,15 +268,17 @@ impl Index {
         let (next, done, measured) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let parts: Mutex<Vec<Part>> = Mutex::default();
         let faults: Mutex<Vec<(u32, ClipFault)>> = Mutex::default();
-        let interner = Mutex::new(Interner::new(self.symbols));
-        const PART: u32 = 256;
+        let interner = Mutex::new((Interner::new(self.symbols), Interner::new(self.languages)));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // Texts of a part go to one process that makes phonemes: few parts, but enough for all threads.
+        let part_rows = rows.div_ceil(4 * threads as u32).clamp(256, 4096);
         let work = || {
             loop {
-                let start = next.fetch_add(PART, Ordering::Relaxed);
+                let start = next.fetch_add(part_rows, Ordering::Relaxed);
                 if start >= rows || stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let end = rows.min(start + PART);
+                let end = rows.min(start + part_rows);
                 let mut part =
                     Part { start, entries: vec![IndexEntry::default(); (end - start) as usize], tokens: vec![] };
                 let fault = |row, fault| faults.lock().unwrap_or_else(|e| e.into_inner()).push((row, fault));
@@ -297,14 +303,16 @@ impl Index {
                 for ((row, found), (id_hash, identity)) in unknown.iter().zip(measure(&unknown)).zip(identities) {
                     match found {
                         Err(why) => fault(*row, why),
-                        Ok((entry, symbols)) => {
+                        Ok((entry, symbols, language)) => {
                             let before = part.tokens.len();
                             let mut interner = interner.lock().unwrap_or_else(|e| e.into_inner());
-                            part.tokens.extend(symbols.into_iter().filter_map(|symbol| interner.number(symbol)));
+                            part.tokens.extend(symbols.into_iter().filter_map(|symbol| interner.0.number(symbol)));
+                            // Nobody speaks more than 256.
+                            let language = interner.1.number(language).map_or(u8::MAX, |number| number.min(255) as u8);
                             let tokens = (part.tokens.len() - before) as u32;
                             let tokens_at = FRESH | before as u64;
                             part.entries[(row - start) as usize] =
-                                IndexEntry { id_hash, identity, tokens, tokens_at, ..entry };
+                                IndexEntry { id_hash, identity, tokens, tokens_at, language, ..entry };
                         }
                     }
                 }
@@ -312,7 +320,7 @@ impl Index {
                 parts.lock().unwrap_or_else(|e| e.into_inner()).push(part);
             }
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(rows.div_ceil(PART) as usize);
+        let threads = threads.min(rows.div_ceil(part_rows) as usize);
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
@@ -333,8 +341,9 @@ impl Index {
         let mut faults = faults.into_inner().unwrap_or_else(|e| e.into_inner());
         faults.sort_by_key(|(row, _)| *row);
         let measured = measured.into_inner() as usize;
-        let symbols = interner.into_inner().unwrap_or_else(|e| e.into_inner()).symbols;
-        let mut index = Index { entries, symbols, tokens: self.tokens, faults, measured };
+        let (symbols, languages) = interner.into_inner().unwrap_or_else(|e| e.into_inner());
+        let (symbols, languages) = (symbols.symbols, languages.symbols);
+        let mut index = Index { entries, symbols, languages, tokens: self.tokens, faults, measured };
         if measured > 0 || !same_rows {
             index.gather(&fresh);
         }
@@ -371,7 +380,7 @@ impl Index {
         }
         let path = tokens_path(dir, settings);
         file.persist(&path).map_err(|error| error.error)?;
-        let symbols = serde_json::to_vec(&self.symbols).expect("plain data");
+        let symbols = serde_json::to_vec(&(&self.symbols, &self.languages)).expect("plain data");
         let mut body = Vec::with_capacity(self.entries.len() * ENTRY_BYTES + symbols.len());
         for entry in &self.entries {
             body.extend_from_slice(&entry.to_bytes());
@@ -419,11 +428,12 @@ impl Index {
         let (tokens, inside) = (u64_at(32), |entry: &IndexEntry| {
             entry.tokens_at.checked_add(u64::from(entry.tokens)).is_some_and(|end| end <= u64_at(32))
         });
-        let symbols: Vec<String> = serde_json::from_slice(symbols).map_err(|_| IndexError::Damaged)?;
+        let (symbols, languages): (Vec<String>, Vec<String>) =
+            serde_json::from_slice(symbols).map_err(|_| IndexError::Damaged)?;
         if !entries.iter().all(inside) || symbols.len() > usize::from(u16::MAX) + 1 {
             return Err(IndexError::Damaged);
         }
-        Ok(IndexFile { entries, symbols, tokens, tokens_hash: u64_at(40) })
+        Ok(IndexFile { entries, symbols, languages, tokens, tokens_hash: u64_at(40) })
     }
 }
 
@@ -452,9 +462,12 @@ pub(crate) fn hash_parts(parts: &[&[u8]]) -> u64 {
     hasher.digest()
 }
 
+/// The folder of index and cache beside the data.
+pub(crate) const WORK_DIR: &str = ".tandem";
+
 /// Where a corpus keeps its index and cache: beside the data if that can be written, else in the user's cache.
 pub(crate) fn work_dir(corpus: &Path) -> PathBuf {
-    let beside = corpus.join(".tandem");
+    let beside = corpus.join(WORK_DIR);
     let writable = std::fs::create_dir_all(&beside).is_ok() && tempfile::tempfile_in(&beside).is_ok();
     if writable {
         return beside;
@@ -472,18 +485,18 @@ mod tests {
     use super::*;
 
     /// Nineteen rows whose texts are `a b` and a symbol of their own.
-    fn measured(row: u32) -> (IndexEntry, Vec<String>) {
+    fn measured(row: u32) -> (IndexEntry, Vec<String>, String) {
         let n = u64::from(row) + 1;
         let entry = IndexEntry {
             samples: n * 1000,
             rate: 22_050,
             speaker: 3,
             channels: 2,
-            language: 1,
             other_letters: true,
             ..IndexEntry::default()
         };
-        (entry, vec!["a".to_owned(), "b".to_owned(), format!("<{row}>")])
+        let language = if row % 2 == 0 { "fa" } else { "en" };
+        (entry, vec!["a".to_owned(), "b".to_owned(), format!("<{row}>")], language.to_owned())
     }
 
     fn update(known: Index, rows: u32, identity: fn(u32) -> u64) -> Index {
@@ -512,6 +525,10 @@ mod tests {
         let bytes = std::fs::read(&index_path).expect("written");
         let parsed = Index::parse(&bytes, 42).expect("whole");
         assert_eq!((parsed.entries, parsed.symbols.len()), (index.entries.clone(), 21));
+        assert_eq!(
+            (parsed.languages[usize::from(index.entries[3].language)].as_str(), index.languages.len()),
+            ("en", 2)
+        );
         assert_eq!(Index::parse(&bytes, 43), Err(IndexError::OtherSettings));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();

@@ -6,6 +6,7 @@
 //! | `sources/` | [`Source`]: where clips come from, a file for each format; [`LjSpeech`] |
 //! | `fault.rs` | [`ClipFault`]: why a clip is skipped; [`Ledger`]: how many may be |
 //! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
+//! | `choice.rs` | [`Choice`]: language and units of the texts, chosen when nobody says them |
 //! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
 //! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
 //! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
@@ -41,6 +42,7 @@
 
 mod batch;
 mod cache;
+mod choice;
 mod corpus;
 mod demo;
 mod doctor;
@@ -53,6 +55,7 @@ mod sources;
 
 pub use batch::{Batch, Buffer, Form, Layout, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
+pub use choice::{Choice, LanguageChoice, Open, UnitsChoice};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};
 pub use doctor::{ClipFinding, Examination, Severity, examine};
