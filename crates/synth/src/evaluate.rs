@@ -89,18 +89,11 @@ pub fn evaluate(
             let frames = batch.inputs.mel_lengths[row];
             let (id, _) = corpus.name(clip);
             let durations = &durations[row];
-            match known_ends(corpus.dir(), &id, corpus.entry(clip).rate) {
-                Some(ends) if ends.len() == durations.len() => {
-                    compare_ends(&ends, durations, frames, hop_ms, &mut errors, &mut uniform);
-                }
-                // Times of the sounds alone: the silences at both ends belong to the first and the last of them.
-                Some(ends) if ends.len() >= 2 && ends.len() + 2 == durations.len() => {
-                    let mut sounds = durations[1..durations.len() - 1].to_vec();
-                    sounds[0] += durations[0];
-                    *sounds.last_mut().expect("two or more") += durations[durations.len() - 1];
-                    compare_ends(&ends, &sounds, frames, hop_ms, &mut errors, &mut uniform);
-                }
-                _ => unknown_times += 1,
+            let symbols = corpus.token_ids(clip).unwrap_or_default();
+            let symbols: Vec<&str> = corpus.frontend().vocabulary.decode(&symbols).collect();
+            match known_times(corpus.dir(), &id, corpus.entry(clip).rate, &symbols, durations) {
+                Some((ends, durations)) => compare_ends(&ends, &durations, frames, hop_ms, &mut errors, &mut uniform),
+                None => unknown_times += 1,
             }
             let predicted: u32 = free.durations[row].iter().sum();
             length_errors.push((f64::from(predicted) - frames as f64).abs() / frames as f64);
@@ -188,10 +181,54 @@ fn compare_ends(
     }
 }
 
-/// When each sound ends, in seconds, from `timings/ID.csv` (`symbol,start,end`, in samples of the audio file).
-fn known_ends(folder: &Path, id: &str, rate: u32) -> Option<Vec<f64>> {
-    let text = std::fs::read_to_string(folder.join("timings").join(format!("{id}.csv"))).ok()?;
-    text.lines().map(|line| Some(line.rsplit(',').next()?.parse::<f64>().ok()? / f64::from(rate))).collect()
+/// Where times of sounds are kept, and those of words for voices that read letters.
+const TIMES: [&str; 2] = ["timings", "words"];
+
+/// When each sound ends, in seconds, and how long the model says it is: from `timings/ID.csv` (`symbol,start,end`, in samples
+/// of the audio file), else from `words/ID.csv`. A symbol of the file may be several tokens: `aɪ`, or a word and the blank
+/// behind it.
+fn known_times(dir: &Path, id: &str, rate: u32, symbols: &[&str], durations: &[u32]) -> Option<(Vec<f64>, Vec<u32>)> {
+    TIMES.iter().find_map(|kind| {
+        let text = std::fs::read_to_string(dir.join(kind).join(format!("{id}.csv"))).ok()?;
+        let times = parse_times(&text, rate)?;
+        let ends = times.iter().map(|(_, end)| *end).collect();
+        fitted(&times, symbols, durations).map(|durations| (ends, durations))
+    })
+}
+
+fn parse_times(text: &str, rate: u32) -> Option<Vec<(String, f64)>> {
+    let line = |line: &str| {
+        let mut columns = line.rsplitn(3, ',');
+        let end = columns.next()?.parse::<f64>().ok()? / f64::from(rate);
+        Some((columns.nth(1)?.to_owned(), end))
+    };
+    text.lines().map(line).collect()
+}
+
+/// The durations of what has known times.
+fn fitted(times: &[(String, f64)], symbols: &[&str], durations: &[u32]) -> Option<Vec<u32>> {
+    if times.len() == durations.len() {
+        return Some(durations.to_vec());
+    }
+    // Times of the sounds alone: the silences at both ends belong to the first and the last of them.
+    if times.len() >= 2 && times.len() + 2 == durations.len() {
+        let mut sounds = durations[1..durations.len() - 1].to_vec();
+        sounds[0] += durations[0];
+        *sounds.last_mut()? += durations[durations.len() - 1];
+        return Some(sounds);
+    }
+    let mut tokens = symbols.iter().zip(durations);
+    let mut fitted = Vec::with_capacity(times.len());
+    for (symbol, _) in times {
+        let (mut rest, mut length) = (symbol.as_str(), 0);
+        while !rest.is_empty() {
+            let (token, duration) = tokens.next()?;
+            rest = rest.strip_prefix(*token)?;
+            length += duration;
+        }
+        fitted.push(length);
+    }
+    (symbols.len() == durations.len() && tokens.next().is_none()).then_some(fitted)
 }
 
 fn median(values: &mut [f64]) -> Option<f64> {
@@ -236,4 +273,24 @@ fn wrong_speaker(batches: &[HeldOutBatch], corpus: &Corpus) -> Option<Vec<HeldOu
 pub fn alignment_of(synthesizer: &Synthesizer, inputs: &HostInputs, row: usize) -> Vec<u32> {
     let one = inputs.rows(row..row + 1).upload(&synthesizer.input_shape(), synthesizer.device());
     synthesizer.model().alignment(&one).into_iter().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_sounds_and_words_are_those_of_their_tokens() {
+        let times = |symbols: &[&str]| symbols.iter().map(|symbol| ((*symbol).to_owned(), 0.0)).collect::<Vec<_>>();
+        let (symbols, durations) = (["<sil>", "h", "a", "ɪ", "<sil>"], [3, 1, 2, 4, 5]);
+        let fit = |of: &[&str]| fitted(&times(of), &symbols, &durations);
+        assert_eq!(fit(&["<sil>", "h", "aɪ", "<sil>"]), Some(vec![3, 1, 6, 5]));
+        assert_eq!(fit(&["<sil>", "haɪ", "<sil>", "x"]), None, "too many");
+        assert_eq!(fit(&["<sil>", "hu", "<sil>", "x"]), None, "another sound");
+        assert_eq!(fit(&["<sil>haɪ", "<sil>"]), Some(vec![10, 5]));
+        assert_eq!(fit(&["h", "a", "ɪ"]), Some(vec![4, 2, 9]), "silences belong to their neighbors");
+        let text = "<sil>,0,100\nh,100,200\n,,200,350\n";
+        assert_eq!(parse_times(text, 100), Some(vec![("<sil>".into(), 1.0), ("h".into(), 2.0), (",".into(), 3.5)]));
+        assert_eq!(parse_times("no times", 100), None);
+    }
 }
