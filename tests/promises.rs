@@ -15,6 +15,7 @@ mod report;
 mod scripts;
 mod simulate;
 mod support;
+mod text;
 mod train;
 mod warm_start;
 mod words;

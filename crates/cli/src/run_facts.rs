@@ -6,7 +6,7 @@ use std::path::Path;
 use tandem_device::{Backend, Fallback, Lanes, half_test};
 use tandem_model::burn::tensor::FloatDType;
 use tandem_train::{
-    CheckpointError, Facts, HalfPrecision, Requested, ResolvedSetting, RunError, SettingsError, TrainConfig,
+    CheckpointError, Data, Facts, HalfPrecision, Requested, ResolvedSetting, RunError, SettingsError, TrainConfig,
 };
 
 use crate::commands::train;
@@ -20,10 +20,10 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What is known about the devices before a run of so many clips; half precision is tried if it is wanted.
-pub(crate) fn facts(clips: usize, lanes: &Lanes, requested: &Requested, saved: Option<&TrainConfig>) -> Facts {
+/// What is known about devices and clips before a run; half precision is tried if it is wanted.
+pub(crate) fn facts(data: &Data, lanes: &Lanes, requested: &Requested, saved: Option<&TrainConfig>) -> Facts {
     let was_half = saved.is_some_and(|saved| saved.model.mixed_precision);
-    let mut facts = Facts::new(clips, &lanes.placement);
+    let mut facts = Facts::new(data.clips.len(), &lanes.placement).with_texts(&data.corpus);
     if requested.switch("mixed-precision").unwrap_or(was_half) {
         facts.half_precision = half_precision(lanes);
     }

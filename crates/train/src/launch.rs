@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::json;
-use tandem_data::{Corpus, CorpusError, CorpusSettings};
+use tandem_data::{Corpus, CorpusError, CorpusSettings, Open};
 use tandem_device::Lanes;
 use tandem_flow::Context;
 use tandem_text::{Frontend, Lexicon, LexiconError, Vocabulary};
@@ -72,8 +72,11 @@ pub fn corpus_settings(requested: &Requested, state: Option<&State>) -> Result<C
         Some(path) => Lexicon::read(path).map_err(RunError::Lexicon)?,
         None => saved.lexicon,
     };
-    let Frontend { units, language, .. } = settings.frontend;
-    Ok(CorpusSettings { frontend: Frontend { units, language, lexicon, ..saved }, ..settings })
+    let Frontend { units, language, diacritics, .. } = settings.frontend;
+    // A run keeps what was chosen when it began.
+    let is_new = state.is_none();
+    let open = Open { languages: is_new && language.is_none(), units: is_new && !requested.names("units") };
+    Ok(CorpusSettings { frontend: Frontend { units, language, diacritics, lexicon, ..saved }, open, ..settings })
 }
 
 impl Run {
@@ -126,7 +129,7 @@ impl Run {
         let corpus = Corpus::open(&self.corpus, read).map_err(RunError::Corpus)?;
         let data = Data::new(Arc::new(corpus), None).map_err(|error| train(error.into()))?;
         let lanes = self.lanes.unwrap_or_else(Lanes::cpu);
-        let facts = Facts::new(data.clips.len(), &lanes.placement);
+        let facts = Facts::new(data.clips.len(), &lanes.placement).with_texts(&data.corpus);
         let (config, resolved) = resolve(&self.requested, saved, &facts).map_err(RunError::Settings)?;
         let facts = json!({"lanes": lanes.placement, "data": data.identity()});
         let mut trainer = Trainer::new(data, config, self.dir.clone(), lanes, start).map_err(train)?;

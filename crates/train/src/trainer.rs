@@ -526,8 +526,15 @@ fn frontend_differences(here: &Frontend, saved: &Frontend) -> Vec<String> {
     if here.units != saved.units {
         lines.push(format!("text units: {} here, {} in the checkpoint", here.units, saved.units));
     }
-    if here.language != saved.language {
-        let name = |frontend: &Frontend| frontend.language.as_ref().map_or("guessed".to_owned(), ToString::to_string);
+    // An earlier version did not keep which languages there are.
+    let languages = if saved.languages.is_empty() { &saved.languages } else { &here.languages };
+    let here = &Frontend { languages: languages.clone(), ..here.clone() };
+    if (&here.language, languages) != (&saved.language, &saved.languages) {
+        let name = |frontend: &Frontend| {
+            let found = || frontend.languages.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let guessed = if frontend.languages.is_empty() { "guessed".to_owned() } else { found() };
+            frontend.language.as_ref().map_or(guessed, ToString::to_string)
+        };
         lines.push(format!("language: {} here, {} in the checkpoint", name(here), name(saved)));
     }
     if here.lexicon != saved.lexicon {

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &AdviseArgs, messages: &Messages) -> Result<(), Failure>
     let interrupt = interrupt::catch();
     let dir = requested.path("train-data").unwrap_or(Path::new(""));
     let data = open_data(dir, None, corpus::settings(requested)?, &interrupt, messages)?;
-    let facts = Facts::new(data.clips.len(), &single);
+    let facts = Facts::new(data.clips.len(), &single).with_texts(&data.corpus);
     let (settings, _) =
         resolve_settings(requested, None, &facts).map_err(|error| run_facts::failure(error, None, messages))?;
     let devices = [&single, dual.as_ref().unwrap_or(&single)].map(|lanes| [lanes.data.physical, lanes.model.physical]);

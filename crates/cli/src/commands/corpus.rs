@@ -1,5 +1,6 @@
 //! Opening a corpus as the user asked for it: shared by the commands that read one.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
 use std::sync::Arc;
@@ -102,26 +103,7 @@ pub(crate) fn describe(corpus: &Corpus, messages: &Messages) -> String {
         text += &messages.with("data-resampled", &[("count", &count), ("rate", &rate), ("wanted", &wanted)]);
         text.push('\n');
     }
-    let frontend = corpus.frontend();
-    let units = match frontend.units {
-        Units::Characters => "data-units-characters",
-        Units::Phonemes => "data-units-phonemes",
-    };
-    text += &messages.with(units, &[("symbols", &(frontend.vocabulary.size() - 1))]);
-    text.push('\n');
-    if frontend.language.is_none() {
-        let found = corpus.languages();
-        let counts: Vec<String> = found.iter().map(|(language, count, _)| format!("{language} {count}")).collect();
-        text += &messages.with("data-language-guessed", &[("counts", &counts.join(", "))]);
-        text.push('\n');
-        for (language, count, other_letters) in found {
-            if other_letters * FOREIGN_SHARE > count {
-                text += &messages
-                    .with("data-foreign", &[("foreign", &other_letters), ("count", &count), ("language", &language)]);
-                text.push('\n');
-            }
-        }
-    }
+    text += &texts(corpus, messages);
     let skipped = corpus.rows() - corpus.len();
     if skipped > 0 {
         let hint: &dyn std::fmt::Display = &corpus.dir().display();
@@ -129,4 +111,57 @@ pub(crate) fn describe(corpus: &Corpus, messages: &Messages) -> String {
         text.push('\n');
     }
     text
+}
+
+/// How the texts of a corpus are read, and why: a line each for units and languages, and what is remarkable.
+pub(crate) fn texts(corpus: &Corpus, messages: &Messages) -> String {
+    let (frontend, choice) = (corpus.frontend(), corpus.choice());
+    let symbols: (&str, &dyn Display) = ("symbols", &(frontend.vocabulary.size() - 1));
+    let mut lines = vec![match choice.units.as_ref().map(|choice| &choice.why_not) {
+        None if frontend.units == Units::Characters => messages.with("data-units-characters", &[symbols]),
+        None => messages.with("data-units-phonemes", &[symbols]),
+        Some(None) => messages.with("data-units-phonemes-auto", &[symbols]),
+        Some(Some(PhonemeError::Missing(_))) => messages.with("data-units-no-espeak", &[symbols]),
+        Some(Some(error)) => messages.with("data-units-characters-auto", &[symbols, ("reason", error)]),
+    }];
+    let found = corpus.languages();
+    if frontend.language.is_none() && !found.is_empty() {
+        let counts: Vec<String> = found.iter().map(|(language, count, _)| format!("{language} {count}")).collect();
+        let counts = messages.list(&counts);
+        let guess = choice.languages.as_ref().map(|choice| &choice.guess).filter(|guess| guess.texts > 0);
+        lines.push(match guess {
+            None => messages.with("data-languages", &[("counts", &counts)]),
+            Some(guess) if found.len() > 1 || guess.languages.len() > 1 => {
+                messages.with("data-languages-guessed", &[("counts", &counts), ("texts", &guess.texts)])
+            }
+            Some(guess) => {
+                let (language, texts) = (&found[0].0, &guess.texts);
+                let values: &[(&str, &dyn Display)] = &[
+                    ("language", language),
+                    ("texts", texts),
+                    ("count", &guess.evident),
+                    ("evidence", &messages.list(&guess.evidence)),
+                ];
+                let id = if guess.evident > 0 { "data-language-guessed" } else { "data-language-unclear" };
+                messages.with(id, values)
+            }
+        });
+        for (other, count) in guess.into_iter().flat_map(|guess| &guess.others) {
+            lines.push(messages.with("data-language-others", &[("count", count), ("language", other)]));
+        }
+        for (language, count, other_letters) in &found {
+            if guess.is_some() && other_letters * FOREIGN_SHARE > *count {
+                let values: &[(&str, &dyn Display)] =
+                    &[("foreign", other_letters), ("count", count), ("language", language)];
+                lines.push(messages.with("data-foreign", values));
+            }
+        }
+    }
+    // Only English and Persian numbers are turned into words here.
+    let digits: Vec<String> =
+        frontend.vocabulary.symbols().iter().filter(|symbol| symbol.chars().all(char::is_numeric)).cloned().collect();
+    if frontend.units == Units::Characters && !frontend.raw && !digits.is_empty() {
+        lines.push(messages.with("data-digits", &[("digits", &messages.list(&digits))]));
+    }
+    lines.join("\n") + "\n"
 }

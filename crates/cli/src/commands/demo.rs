@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let (requested, lanes) = (requested(args).map_err(wrong)?, Lanes::cpu());
     let read = corpus_settings(&requested, state).map_err(|error| run_facts::corpus_failure(error, path, messages))?;
     let data = train::open_data(&corpus, None, read, &interrupt, messages)?;
-    let facts = Facts::new(data.clips.len(), &lanes.placement);
+    let facts = Facts::new(data.clips.len(), &lanes.placement).with_texts(&data.corpus);
     let (config, resolved) = resolve(&requested, saved, &facts).map_err(wrong)?;
     let session = train::Session {
         data,
@@ -115,6 +115,8 @@ fn requested(args: &DemoArgs) -> Result<Requested, SettingsError> {
     let mut requested = Requested::new();
     let steps = args.steps;
     for (name, text) in [
+        // The times of its sounds are known letter by letter.
+        ("units", "characters".to_owned()),
         ("model-size", "smoke".to_owned()),
         ("batch-size", "16".to_owned()),
         ("lr", "2e-3".to_owned()),

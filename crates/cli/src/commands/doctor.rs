@@ -29,7 +29,7 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     };
     let (mut quarantine, mut plot) = (create(&args.quarantine)?, create(&args.plot)?);
     let stop = interrupt::catch().flag;
-    let corpus = corpus::open(&args.corpus.dir, settings.clone(), &stop, messages)?;
+    let corpus = corpus::open(&args.corpus.dir, settings, &stop, messages)?;
     let listen = |corpus: &Corpus| {
         let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
         bar.set_message(messages.get("doctor-listening"));
@@ -38,8 +38,9 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))
     };
     let mut found = listen(&corpus)?;
-    let validation = Corpus::open_part(&args.corpus.dir, Part::Validation, settings, |_, _| {}, &stop)
-        .map_err(|error| Failure::of(USAGE, &error))?;
+    let validation =
+        Corpus::open_part(&args.corpus.dir, Part::Validation, corpus.settings_for_another_part(), |_, _| {}, &stop)
+            .map_err(|error| Failure::of(USAGE, &error))?;
     if let Some(validation) = validation {
         found.add(listen(&validation)?);
     }
@@ -67,7 +68,7 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&found).expect("plain data")))?;
     } else {
-        print(&report(&found, args.list, messages))?;
+        print(&(report(&found, args.list, messages) + &corpus::texts(&corpus, messages)))?;
     }
     let errors = found.errors();
     if Tolerance::default().is_exceeded(errors as u64, found.rows as u64) {

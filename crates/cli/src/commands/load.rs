@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, padding};
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, Open, PlanSettings, padding};
 use tandem_flow::{Budget, Context, Cursor, ErrorKind, Flow, Knob, Oversize, Place, Stage};
 use tandem_text::{Frontend, Vocabulary};
 
@@ -29,6 +29,7 @@ pub(crate) fn run(args: LoadArgs, messages: &Messages) -> Result<(), Failure> {
             Variant::Wav44 => "wavs44",
         }
         .to_owned();
+        settings.open = Open::default();
         settings.frontend = Frontend::raw(Vocabulary::new(BENCH_SYMBOLS.chars()).expect("no symbol twice"));
     }
     let session = Session::open(&args, settings, messages)?;

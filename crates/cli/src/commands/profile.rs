@@ -181,7 +181,7 @@ impl<'a> Bench<'a> {
     }
 
     fn settings(&self, args: &ProfileArgs, placement: &Placement) -> Result<TrainConfig, Failure> {
-        let facts = Facts::new(self.data.clips.len(), placement);
+        let facts = Facts::new(self.data.clips.len(), placement).with_texts(&self.data.corpus);
         let resolved = resolve_settings(&args.requested, None, &facts);
         resolved.map(|(config, _)| config).map_err(|error| run_facts::failure(error, None, self.messages))
     }

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     screen.configuring(&placement).map_err(|error| closed(&error))?;
     let mut lanes = open_lanes::open(&inventory, placement, lane_args.allow_fallback, messages)?;
     screen.configured(&lanes.placement).map_err(|error| closed(&error))?;
-    let facts = run_facts::facts(data.clips.len(), &lanes, requested, saved);
+    let facts = run_facts::facts(&data, &lanes, requested, saved);
     let (config, resolved) = resolve(requested, saved, &facts).map_err(wrong)?;
     run_facts::report_fallbacks(&resolved, &facts, &mut lanes, messages);
     if config.pipeline.workers > facts.cores {
@@ -168,17 +168,18 @@ pub(crate) fn open_data(
     interrupt: &Interrupt,
     messages: &Messages,
 ) -> Result<Data, Failure> {
-    let open = |dir: &Path, part| {
-        let opened = corpus::open_part(dir, part, settings.clone(), &interrupt.flag, messages)?;
+    let open = |dir: &Path, part, settings| {
+        let opened = corpus::open_part(dir, part, settings, &interrupt.flag, messages)?;
         opened.iter().try_for_each(|opened| corpus::check(opened, messages))?;
         Ok::<_, Failure>(opened)
     };
     let training = if validation.is_some() { Part::All } else { Part::Training };
-    let train = open(dir, training)?.expect("a directory lists clips, or is an error");
+    let train = open(dir, training, settings)?.expect("a directory lists clips, or is an error");
+    let settings = train.settings_for_another_part();
     let validation = match validation {
-        None => open(dir, Part::Validation)?,
-        Some(other) => match open(other, Part::Validation)? {
-            None => open(other, Part::All)?,
+        None => open(dir, Part::Validation, settings)?,
+        Some(other) => match open(other, Part::Validation, settings.clone())? {
+            None => open(other, Part::All, settings)?,
             listed => listed,
         },
     };

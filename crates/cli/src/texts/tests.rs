@@ -63,11 +63,9 @@ const BY_HAND: [&str; 25] = [
 const ELSEWHERE: [&str; 4] = ["doctor-too-many", "lanes-refused", "lanes-too-much", "train-no-mixed-precision"];
 
 /// What no user of the program can get, and why.
-const NOT_FOR_USERS: [(&str, &str); 8] = [
+const NOT_FOR_USERS: [(&str, &str); 6] = [
     ("no solver `{}`: euler or midpoint", "no command takes the name of a solver"),
     ("the plan has no batch for this epoch", "the program's plans have one"),
-    ("phonemes need the program `espeak-ng`, which does not start: {}", "no command makes phonemes"),
-    ("`espeak-ng` failed: {}", "no command makes phonemes"),
     ("the index is damaged", "the clips are measured again"),
     ("the index was made with other settings", "the clips are measured again"),
     ("no model size `{}`", "the flag lists the sizes instead"),

@@ -8,6 +8,9 @@ use super::setting::Setting;
 use super::table;
 use super::value::Value;
 
+/// Leaves the choice to [`super::resolve`].
+pub(super) const AUTO: &str = "auto";
+
 /// The settings that were given, by flag. What is not here is chosen by [`super::resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requested {
@@ -71,6 +74,11 @@ impl Requested {
     pub fn get(&self, flag: &str) -> Option<&Value> {
         debug_assert!(table::find(flag).is_some_and(|(setting, _)| setting.flag == flag), "no setting `{flag}`");
         self.values.get(flag).map(|given| &given.value)
+    }
+
+    /// Whether a setting is given something else than `auto`, which is as if it were not given.
+    pub fn names(&self, flag: &str) -> bool {
+        self.get(flag).is_some_and(|value| value.word() != Some(AUTO))
     }
 
     /// Where a setting was given, if it was.

@@ -7,10 +7,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tandem_audio::{LogMel, MelSettings, SettingsError as MelError};
-use tandem_data::CorpusSettings;
+use tandem_data::{Corpus, CorpusSettings};
 use tandem_device::memory::{self, DeviceMemory, Limits, optimal_limits};
 use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement, WrongResult};
 use tandem_model::Voice;
+use tandem_text::{Frontend, Language, PhonemeError, Units};
 
 use super::requested::Requested;
 use super::setting::{DefaultValue, OnResume, Setting};
@@ -33,6 +34,10 @@ pub struct Facts {
     pub placement: Placement,
     /// Whether the model's device computes in half precision; only looked at when that is wanted.
     pub half_precision: HalfPrecision,
+    /// What the texts are read as, and why.
+    pub units: (Units, String),
+    /// Languages that were found in the texts.
+    pub languages: Vec<Language>,
 }
 
 /// Whether a device computes in half precision.
@@ -50,7 +55,26 @@ impl Facts {
     /// For so many clips on these devices, on this machine; half precision was not looked at.
     pub fn new(clips: usize, placement: &Placement) -> Facts {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Facts { cores, clips, placement: placement.clone(), half_precision: HalfPrecision::Missing }
+        Facts {
+            cores,
+            clips,
+            placement: placement.clone(),
+            half_precision: HalfPrecision::Missing,
+            units: (Units::default(), "default".to_owned()),
+            languages: Vec::new(),
+        }
+    }
+
+    /// The same with how the texts of a corpus are read.
+    pub fn with_texts(self, corpus: &Corpus) -> Facts {
+        let why = match corpus.choice().units.as_ref().map(|choice| &choice.why_not) {
+            None => "default".to_owned(),
+            Some(None) => "espeak-ng knows the language".to_owned(),
+            Some(Some(PhonemeError::Missing(_))) => "espeak-ng is not installed".to_owned(),
+            Some(Some(error)) => error.to_string(),
+        };
+        let Frontend { units, languages, .. } = corpus.frontend();
+        Facts { units: (*units, why), languages: languages.clone(), ..self }
     }
 }
 
@@ -250,7 +274,9 @@ impl<'a> Resolver<'a> {
     }
 
     fn row(&mut self, setting: &'static Setting, facts: Option<&Facts>) {
-        let given = self.requested.get(setting.flag);
+        // Of a device, `auto` is a value; here it is as if nothing were given.
+        let given =
+            self.requested.get(setting.flag).filter(|_| setting.flag != "units" || self.requested.names("units"));
         let source = self.requested.source(setting.flag).unwrap_or_default().to_owned();
         let Some(field) = setting.field else {
             if setting.flag == "optimization-level" {
@@ -289,8 +315,16 @@ impl<'a> Resolver<'a> {
                 }
                 DefaultValue::Nothing => {
                     let value = (field.get)(&TrainConfig::default());
-                    let none = if setting.flag == "max-steps" { "default: all epochs" } else { "default" };
-                    (value, none.to_owned())
+                    let codes = |facts: &Facts| facts.languages.iter().map(Language::to_string).collect::<Vec<_>>();
+                    let none = match setting.flag {
+                        "max-steps" => "default: all epochs".to_owned(),
+                        "language" => match facts.map(codes).unwrap_or_default().as_slice() {
+                            [] => "default".to_owned(),
+                            codes => format!("by the texts: {}", codes.join(", ")),
+                        },
+                        _ => "default".to_owned(),
+                    };
+                    (value, none)
                 }
             },
         };
@@ -403,6 +437,10 @@ impl<'a> Resolver<'a> {
 pub(super) fn batch_size(_: &TrainConfig, facts: &Facts) -> (Value, String) {
     let (batch_size, why) = batch_by_memory(&facts.placement.model, facts.clips);
     (Value::Number(batch_size as u64), why)
+}
+
+pub(super) fn units(_: &TrainConfig, facts: &Facts) -> (Value, String) {
+    (Value::Word(facts.units.0.to_string()), facts.units.1.clone())
 }
 
 pub(super) fn workers(_: &TrainConfig, facts: &Facts) -> (Value, String) {

@@ -42,8 +42,11 @@ const LEARNING: &str = "Learning";
 const PIPELINE: &str = "Pipeline";
 const OUTPUT: &str = "Output";
 
-const UNITS: &[Word] =
-    &[("characters", "The characters of the text"), ("phonemes", "Phonemes by espeak-ng, which must be installed")];
+const UNITS: &[Word] = &[
+    ("auto", "Phonemes where espeak-ng is installed and knows the language, else characters"),
+    ("phonemes", "Phonemes by espeak-ng, which must be installed"),
+    ("characters", "The characters of the text"),
+];
 const BACKENDS: &[Word] = &[
     ("auto", "The best that there is; software devices only when they are named"),
     ("cuda", "NVIDIA's CUDA (if built in)"),
@@ -76,10 +79,12 @@ pub static SETTINGS: &[Setting] = &[
         .on_resume(OnResume::MayChange),
 
     row("language", CORPUS, Kind::Language, "CODE",
-        "Language of the texts: en, fa or any code that espeak-ng has; without it, English or Persian, guessed for each text")
+        "Language of the texts: en, fa or any code that espeak-ng has; without it, guessed from the texts")
         .at(at!(data.language)).scope(Corpus),
-    row("units", CORPUS, Choice(UNITS), "UNITS", "What the voice reads")
-        .at(at!(data.units)).is("characters").on_resume(Kept).scope(Corpus),
+    row("units", CORPUS, Choice(UNITS), "UNITS", "What the voice reads [default: auto]")
+        .at(at!(data.units)).by(resolve::units).on_resume(Kept).scope(Corpus),
+    row("keep-diacritics", CORPUS, Switch(Off::NotGiven), "", "Short vowels of Persian that are written are characters too")
+        .at(at!(data.diacritics)).on_resume(Kept).scope(Corpus).hide(),
     row("lexicon", CORPUS, Kind::Path, "FILE",
         "Pronunciations that win over espeak-ng, for phonemes: a word and its IPA on each line; kept in a run")
         .on_resume(OnResume::MayChange).scope(Corpus),

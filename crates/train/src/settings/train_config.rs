@@ -100,6 +100,9 @@ pub struct DataSettings {
     pub language: Option<Language>,
     /// What the model reads. The whole front end, lexicon and vocabulary included, is in the checkpoint.
     pub units: Units,
+    /// Short vowels of Persian that are written are characters too.
+    #[serde(default)]
+    pub diacritics: bool,
     /// Directory of the audio files below that of the corpus.
     pub audio_dir: String,
     /// Clips with more mel frames are skipped.
@@ -118,6 +121,7 @@ impl Default for DataSettings {
             static_shapes: false,
             language: frontend.language,
             units: frontend.units,
+            diacritics: frontend.diacritics,
             audio_dir,
             max_frames,
             max_tokens,
@@ -132,7 +136,12 @@ impl DataSettings {
         CorpusSettings {
             mel: self.mel.clone(),
             audio_dir: self.audio_dir.clone(),
-            frontend: Frontend { language: self.language.clone(), units: self.units, ..Frontend::default() },
+            frontend: Frontend {
+                language: self.language.clone(),
+                units: self.units,
+                diacritics: self.diacritics,
+                ..Frontend::default()
+            },
             max_frames: self.max_frames,
             max_tokens: self.max_tokens,
             ..CorpusSettings::default()
