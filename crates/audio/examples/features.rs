@@ -51,7 +51,7 @@ fn tone() -> Result<(), Box<dyn Error>> {
     println!("loudest in the middle: filter {loudest}, {low:.0} to {high:.0} Hz");
     assert!(low <= 1000.0 && 1000.0 <= high, "the tone is where it belongs");
 
-    let again = GriffinLim::new(&settings)?.iterations(32).synthesize(&mel, frames);
+    let again = GriffinLim::new(&settings)?.iterations(32).synthesize(&mel, frames, None);
     println!("{} samples, and {} again of the log-mel", samples.len(), again.len());
     Ok(())
 }
