@@ -253,7 +253,8 @@ impl List {
             let shape = probe(&mut *source.audio(clip)?)?;
             Ok(shape.samples as f64 / f64::from(shape.rate.max(1)))
         };
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A row is a line; nothing else of a text is changed.
+        let line = text.replace(['\n', '\r', '\t'], " ");
         let code = language.as_ref().map_or("", Language::code);
         match self.format {
             Format::LjSpeech => {
