@@ -187,7 +187,7 @@ impl ModelConfig {
         let sizes = lines.iter().filter_map(|(name, value)| Some((name, value.parse::<u64>().ok()?)));
         for (name, size) in sizes {
             if size > MOST || (size == 0 && !name.ends_with("blocks") && !name.ends_with("convolutions")) {
-                return Err(format!("{name} cannot be {size}"));
+                return Err(format!("no model has {name} = {size}"));
             }
         }
         for (name, width, heads) in

@@ -345,7 +345,14 @@ mod tests {
         let (samples, timing) = speak("a lemon on a narrow road. a small animal", &voice, 22_050, || 0.5);
         let frames = samples.len() / 256 + 1;
         let durations = timing.iter().map(|sound| ((sound.end - sound.start) / 256) as u32).collect();
-        Speech { samples, sample_rate: 22_050, mel: vec![0.0; 80 * frames], frames, durations, pitch: vec![0.0; frames] }
+        Speech {
+            samples,
+            sample_rate: 22_050,
+            mel: vec![0.0; 80 * frames],
+            frames,
+            durations,
+            pitch: vec![0.0; frames],
+        }
     }
 
     fn clip(recording: Speech, synthesis: Speech, copy: Speech) -> SpokenClip {

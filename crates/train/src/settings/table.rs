@@ -43,7 +43,7 @@ const PIPELINE: &str = "Pipeline";
 const OUTPUT: &str = "Output";
 
 const UNITS: &[Word] = &[
-    ("auto", "Phonemes where espeak-ng is installed and knows the language, else characters"),
+    ("auto", "Phonemes if espeak-ng has the language, else characters"),
     ("phonemes", "Phonemes by espeak-ng, which must be installed"),
     ("characters", "The characters of the text"),
 ];
