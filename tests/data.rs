@@ -495,7 +495,9 @@ fn converting_and_packing_keep_every_clip() {
     let sums = |dir: &str| {
         let output = run(&format!("load {dir} --bench --epochs 1"));
         let line = stdout(&output);
-        let json: Value = serde_json::from_str(line.strip_prefix("RESULT ").expect(&stderr(&output))).expect("JSON");
+        let json: Value =
+            serde_json::from_str(line.strip_prefix("RESULT ").unwrap_or_else(|| panic!("{}", stderr(&output))))
+                .expect("JSON");
         (json["clips"].clone(), json["ids_sum"].clone(), json["mel_sum"].clone())
     };
     let wanted = sums(&here.to_string());

@@ -497,7 +497,7 @@ mod tests {
             other_letters: true,
             ..IndexEntry::default()
         };
-        let language = if row % 2 == 0 { "fa" } else { "en" };
+        let language = if row.is_multiple_of(2) { "fa" } else { "en" };
         (entry, vec!["a".to_owned(), "b".to_owned(), format!("<{row}>")], language.to_owned())
     }
 

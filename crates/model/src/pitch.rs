@@ -40,7 +40,7 @@ pub struct PitchInputs {
     pub upper: Tensor<2, Int>,
     /// How far it is from the one to the other, `[rows, positions, 1]`.
     pub fraction: Tensor<3>,
-    /// What is predicted, `[rows, positions, 2]`: [`scaled`] pitch (0 without one), and 1 where there is one.
+    /// What is predicted, `[rows, positions, 2]`: the pitch in quarters of an octave from 200 Hz (0 without one), and 1 where there is one.
     pub targets: Tensor<3>,
 }
 
@@ -63,13 +63,18 @@ impl PitchInputs {
         let octaves = (RANGE_HZ.1 / RANGE_HZ.0).log2();
         for &hz in hz {
             if hz <= 0.0 {
-                (lower.push(0), upper.push(0), fraction.push(0.0), targets.extend([0.0, 0.0]));
+                lower.push(0);
+                upper.push(0);
+                fraction.push(0.0);
+                targets.extend([0.0, 0.0]);
                 continue;
             }
             let hz = hz.clamp(RANGE_HZ.0, RANGE_HZ.1);
             let place = (hz / RANGE_HZ.0).log2() / octaves * (BINS - 1) as f32;
             let bin = (place as usize).min(BINS - 2);
-            (lower.push(1 + bin as i32), upper.push(2 + bin as i32), fraction.push(place - bin as f32));
+            lower.push(1 + bin as i32);
+            upper.push(2 + bin as i32);
+            fraction.push(place - bin as f32);
             targets.extend([scaled(hz), 1.0]);
         }
         let bins = |values: Vec<i32>| {

@@ -47,7 +47,7 @@ fn ends_here(sentence: &str, rest: &str) -> bool {
     let next = rest.trim_start().chars().next();
     // `"Stop!" he said.`
     let goes_on = next.is_some_and(char::is_lowercase);
-    !(opens && rest.contains("]]")) && !goes_on && !is_abbreviation(sentence.trim_end(), next)
+    !(goes_on || is_abbreviation(sentence.trim_end(), next) || opens && rest.contains("]]"))
 }
 
 /// A last word such as `Dr.`, `J.`, `U.S.` or `م.` does not end a sentence.

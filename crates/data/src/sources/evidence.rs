@@ -53,7 +53,7 @@ pub(super) fn kind_of(metadata: &Metadata, dir: &Path, audio_dir: &str) -> Kind 
         if super::fields::check_path(first, true).is_ok() {
             paths += usize::from((first.contains('/') || extension) && exists(&dir.join(first)));
             let named = |end: &&str| exists(&dir.join(audio_dir).join(format!("{first}{end}")));
-            ids += usize::from(!first.contains('/') && NAMED.iter().any(|end| named(&end)));
+            ids += usize::from(!first.contains('/') && NAMED.iter().any(named));
         }
     }
     let wide: Vec<&Vec<String>> = sample.iter().filter(|row| row.len() == 3).collect();

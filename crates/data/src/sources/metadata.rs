@@ -257,8 +257,10 @@ mod tests {
         let wanted = [(1, "a"), (3, "b"), (6, "c")].map(|(line, row)| (line, row.to_owned()));
         assert_eq!(rows(&list("a\r\n\nb\n \n\nc\n\n")), wanted);
         assert_eq!(rows(&list("a\n\nb\n\n\nc").without_header().expect("rows")), wanted[1..]);
-        let lines = |text: &str| rows(&list(text).without_header().expect("rows")).iter().map(|row| row.0).collect();
-        assert_eq!(<Vec<u64> as From<Vec<u64>>>::from(lines("h\na\nb")), [2, 3]);
+        let lines = |text: &str| {
+            rows(&list(text).without_header().expect("rows")).iter().map(|row| row.0).collect::<Vec<u64>>()
+        };
+        assert_eq!(lines("h\na\nb"), [2, 3]);
         assert!(Metadata::in_memory(Path::new("list"), b"\n  \n".to_vec()).is_err());
         assert!(list("h\n").without_header().is_err());
     }
