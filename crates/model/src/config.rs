@@ -282,7 +282,7 @@ mod tests {
         }
         let mut wrong = ModelConfig::new(Size::Smoke, 60, 80, true);
         wrong.text.heads = 0;
-        assert_eq!(wrong.check(), Err("text.heads cannot be 0".to_owned()));
+        assert_eq!(wrong.check(), Err("no model has text.heads = 0".to_owned()));
         wrong.text.heads = 5;
         assert_eq!(wrong.check(), Err("text.width cannot be 96 with 5 heads".to_owned()));
     }
