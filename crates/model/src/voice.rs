@@ -264,6 +264,9 @@ impl Voice {
 
     /// Which frames belong to which token. `prior` as in [`align`].
     fn find_alignment(&self, mean: &Tensor<3>, inputs: &Inputs, prior: f32) -> Vec<Vec<u32>> {
+        if let Some(known) = inputs.known_alignment() {
+            return known;
+        }
         let [_, tokens, _] = mean.dims();
         let [_, frames, _] = inputs.mel.values.dims();
         // log N(mel; mean, 1) up to what is the same for all tokens. One read-back for the whole batch.
@@ -271,7 +274,7 @@ impl Voice {
         let half = mean.clone().square().sum_dim(2).mul_scalar(0.5).swap_dims(1, 2);
         let scores = mel.matmul(mean.swap_dims(1, 2)) - half;
         let scores = scores.into_data().try_into_vec::<f32>().expect("scores are single precision");
-        align(&scores, frames, tokens, &inputs.mel.lengths, &inputs.text.lengths, prior)
+        inputs.keep_known(align(&scores, frames, tokens, &inputs.mel.lengths, &inputs.text.lengths, prior))
     }
 
     fn aligner_mean(&self, text: &TextInputs, speaker: &SpeakerCondition) -> Tensor<3> {

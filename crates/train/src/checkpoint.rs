@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tandem_audio::{MelSettings, MelStats};
+use tandem_data::CorpusSettings;
 use tandem_data::files::{make_readable, remove_leftovers, sync_dir, write_atomically};
 use tandem_flow::Cursor;
 use tandem_model::weights::{self, Tensors};
@@ -85,7 +86,23 @@ pub struct State {
 impl State {
     /// What synthesis needs of it.
     pub fn bundle(&self) -> Bundle {
-        Bundle { config: self.model.clone(), mel: self.mel.clone(), stats: self.stats.clone() }
+        Bundle {
+            config: self.model.clone(),
+            mel: self.mel.clone(),
+            processing: self.settings.data.processing(),
+            stats: self.stats.clone(),
+        }
+    }
+
+    /// How a corpus is read as the voice reads it.
+    pub fn corpus_settings(&self) -> CorpusSettings {
+        CorpusSettings {
+            mel: self.mel.clone(),
+            processing: self.settings.data.processing(),
+            audio_dir: self.data.audio_dir.clone(),
+            frontend: self.frontend.clone(),
+            ..CorpusSettings::default()
+        }
     }
 }
 

@@ -128,6 +128,7 @@ impl Feed {
                 normalize: (!as_signal).then(|| stats.clone()),
                 group: shape.group,
                 noise: true,
+                durations: data.durations.clone(),
                 ..load_settings(settings, settings.data.batch_size)
             };
             loader.view(data.clips.clone(), settings)
@@ -289,7 +290,10 @@ impl Feed {
         if !Arc::ptr_eq(&data.corpus, &data.validation) {
             return validation_batches(data, settings, &self.stats, self.shape.group, reference, most);
         }
-        let settings = validation_settings(settings, &self.stats, self.shape.group, reference);
+        let settings = LoadSettings {
+            durations: data.validation_durations.clone(),
+            ..validation_settings(settings, &self.stats, self.shape.group, reference)
+        };
         held_out(&self.on_host.view(validation_clips(data, most), settings), &self.stats, self.shape.group)
     }
 }
@@ -336,7 +340,8 @@ fn validation_loader(
     reference: Option<usize>,
     most: usize,
 ) -> Result<Arc<Loader>, DataError> {
-    let settings = validation_settings(settings, stats, group, reference);
+    let durations = data.validation_durations.clone();
+    let settings = LoadSettings { durations, ..validation_settings(settings, stats, group, reference) };
     let cache = data.validation.cache(CacheMode::Off, 0);
     Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache).map_err(DataError::Features)
 }

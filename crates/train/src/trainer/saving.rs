@@ -75,6 +75,7 @@ impl Trainer {
         let bundle = Bundle {
             config: self.config.clone(),
             mel: self.data.corpus.settings().mel.clone(),
+            processing: self.data.corpus.settings().processing,
             stats: self.stats.clone(),
         };
         let synthesizer = Synthesizer::new(model, bundle, &self.lanes.model);
