@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tandem_flow::Random;
 
+use crate::aligner::state_durations;
 use crate::config::ModelConfig;
 use crate::nn::Rope;
 use crate::pitch::{PITCH_VALUES, PitchInputs};
@@ -304,11 +305,11 @@ impl Inputs {
         if self.durations.is_empty() { None } else { self.durations.iter().cloned().collect() }
     }
 
-    /// An alignment with the rows that were aligned before in place of what was found for them.
+    /// Frames of each state, with those of the rows that were aligned before in place of what was found for them.
     pub(crate) fn keep_known(&self, mut found: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
         for (found, known) in found.iter_mut().zip(&self.durations) {
             if let Some(known) = known {
-                found.clone_from(known);
+                *found = state_durations(known);
             }
         }
         found
