@@ -13,8 +13,11 @@ const LEVEL_S: f64 = 0.05;
 const SILENCE_S: f64 = 0.01;
 /// Silence that is kept at each end, in seconds: onsets and releases that are softer than the threshold are in it.
 const MARGIN_S: f64 = 0.1;
-/// So far below the level of the speech is silence, as a ratio of powers (40 dB). Weak fricatives are 30 to 35 dB below vowels.
-const SILENCE: f64 = 1e-4;
+/// What is so far above the noise is a sound, in dB.
+const ABOVE_NOISE_DB: f64 = 6.0;
+/// But what is so much quieter than the speech is silence in any recording, and what is less so never is, in dB. Weak fricatives are
+/// down to 35 dB below vowels, but shorter than the margin; the noise of a home recording is 30 dB below (kathleen's is).
+const BELOW_SPEECH_DB: (f64, f64) = (-40.0, -25.0);
 /// Frames up to so far below the loudest one are speech, as a ratio of powers (30 dB).
 const GATE: f64 = 1e-3;
 /// A clip that is quieter than this throughout has no speech that could be trimmed to or made louder.
@@ -77,13 +80,18 @@ impl Levels {
 }
 
 /// The part of a clip from 0.1 s before the first sound to 0.1 s after the last one. What counts as a sound depends on how loud
-/// the clip is; one without speech is kept whole.
+/// speech and noise of the clip are; one without speech is kept whole.
 pub fn speech_range(samples: &[f32], rate: u32) -> Range<usize> {
     let speech_db = Levels::of(samples, rate).speech_db;
     if speech_db < SILENT_DB {
         return 0..samples.len();
     }
-    let threshold = SILENCE * 10f64.powf(speech_db / 10.0);
+    // The quietest moment and not a share of the clip: one that begins with a soft sound would lose it.
+    let quietest = samples.chunks_exact(frame_samples(rate, LEVEL_S)).map(power).fold(f64::INFINITY, f64::min);
+    let noise_db = decibels(quietest);
+    let (lowest_db, highest_db) = BELOW_SPEECH_DB;
+    let threshold_db = (noise_db + ABOVE_NOISE_DB).clamp(speech_db + lowest_db, speech_db + highest_db);
+    let threshold = 10f64.powf(threshold_db / 10.0);
     let (frame, margin) = (frame_samples(rate, SILENCE_S), frame_samples(rate, MARGIN_S));
     let is_sound = |samples: &[f32]| power(samples) >= threshold;
     let first = samples.chunks(frame).position(is_sound).unwrap_or(0);
@@ -142,6 +150,8 @@ mod tests {
             ("a pause inside stays", vec![(0.5, 0.0), (1.0, speech), (3.0, 0.0), (1.0, speech)], 0.4, 0.0),
             ("a soft sound at an end is speech", vec![(0.5, 0.0), (0.3, faint), (2.0, speech)], 0.4, 0.0),
             ("quiet speech is speech", vec![(1.0, 0.0), (2.0, 0.01), (1.0, 0.0)], 0.9, 0.9),
+            ("noise 30 dB below is silence", vec![(1.0, 0.0095), (2.0, speech), (0.6, 0.0095)], 0.9, 0.5),
+            ("noise 20 dB below may be speech", vec![(1.0, 0.03), (2.0, speech), (1.0, 0.03)], 0.0, 0.0),
             ("hiss beside quiet speech is a sound", vec![(1.0, hiss), (2.0, 0.01), (1.0, hiss)], 0.0, 0.0),
             ("silent throughout", vec![(2.0, 0.0)], 0.0, 0.0),
             ("as good as silent", vec![(1.0, 0.0), (1.0, 0.0005)], 0.0, 0.0),

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::config::ModelConfig;
 use crate::decoder::PLACE_FEATURES;
+use crate::inputs::{indices, to_device};
 use crate::kernels::gelu;
 use crate::nn::{Conv1d, Embedding, Init, Linear};
 
@@ -55,6 +56,25 @@ impl MeanPredictor {
         let mean = self.output.forward(gelu(self.conv.forward(x) + speaker));
         let n_mels = mean.dims()[2] / STATES;
         mean.reshape([rows, tokens * STATES, n_mels])
+    }
+}
+
+impl MeanPredictor {
+    /// How far each frame of `mel` `[rows, frames, n_mels]` is from the nearest state of any symbol, each said alone: the squared
+    /// distance, `[rows, frames, 1]`.
+    pub(crate) fn nearest_symbol(&self, mel: Tensor<3>, speaker: Tensor<2>) -> Tensor<3> {
+        let [rows, _, n_mels] = mel.dims();
+        let symbols = self.embedding.weight.dims()[0] - 1;
+        // A text of all symbols with nothing between them that the conv could see.
+        let ids = (1..=symbols as i32).flat_map(|id| [id, 0]).collect();
+        let mask = (0..symbols).flat_map(|_| [1.0, 0.0]).collect();
+        let ids: Tensor<2, Int> = indices(ids, &mel.device()).reshape([1, 2 * symbols]).repeat_dim(0, rows);
+        let mask = to_device(mask, [1, 2 * symbols, 1], &mel.device()).repeat_dim(0, rows);
+        let mean = self.forward(ids, mask, speaker).reshape([rows, symbols, 2 * STATES * n_mels]);
+        let mean = mean.narrow(2, 0, STATES * n_mels).reshape([rows, symbols * STATES, n_mels]);
+        let own = mean.clone().square().sum_dim(2).swap_dims(1, 2);
+        let nearest = (own - mel.clone().matmul(mean.swap_dims(1, 2)).mul_scalar(2.0)).min_dim(2);
+        (nearest + mel.square().sum_dim(2)).clamp_min(0.0)
     }
 }
 

@@ -338,18 +338,20 @@ impl Voice {
     }
 
     /// How badly the mel of each row fits its text: the mean squared distance of its frames from what the aligner expects of
-    /// their tokens. High where the text is not what is said.
+    /// their tokens, in a ratio to that from the nearest symbol of all. High where the text is not what is said; noise and another
+    /// microphone raise both distances.
     pub fn misfits(&self, inputs: &Inputs) -> Vec<f64> {
         let speaker = self.speaker.forward(inputs.reference.as_ref(), inputs.rows());
         let mean = self.aligner_mean(&inputs.text, &speaker);
+        let mel = audible(inputs.mel.values.clone());
+        let nearest = self.aligner.nearest_symbol(mel.clone(), speaker.embedding) * inputs.mel.mask.clone();
         let of_states = self.find_alignment(&mean, inputs, 0.0);
         let [rows, frames, n_mels] = inputs.mel.values.dims();
-        let aligned = Self::expand_mean(mean, &of_states, frames);
-        let error = (audible(inputs.mel.values.clone()) - aligned) * inputs.mel.mask.clone();
+        let error = (mel - Self::expand_mean(mean, &of_states, frames)) * inputs.mel.mask.clone();
         let sums = error.square().reshape([rows, frames * n_mels]).sum_dim(1);
+        let sums = Tensor::cat(vec![sums, nearest.reshape([rows, frames]).sum_dim(1)], 1);
         let sums = sums.into_data().try_into_vec::<f32>().expect("errors are single precision");
-        let count = |row: usize| (inputs.mel.lengths[row] * n_mels).max(1) as f64;
-        sums.iter().enumerate().map(|(row, &sum)| f64::from(sum) / count(row)).collect()
+        sums.chunks_exact(2).map(|sums| f64::from(sums[0]) / f64::from(sums[1]).max(f64::MIN_POSITIVE)).collect()
     }
 }
 

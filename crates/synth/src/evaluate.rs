@@ -200,15 +200,15 @@ fn known_times(
 ) -> Option<(Vec<f64>, Vec<u32>)> {
     TIMES.iter().find_map(|kind| {
         let text = std::fs::read_to_string(dir.join(kind).join(format!("{id}.csv"))).ok()?;
-        let times = parse_times(&text, entry.rate)?;
-        let ends = times.iter().map(|(_, end)| in_clip(*end, entry)).collect();
+        let (times, start) = (parse_times(&text, entry.rate)?, f64::from(entry.start) / f64::from(entry.rate));
+        let ends = times.iter().map(|(_, end)| in_clip(*end, start, entry.seconds())).collect();
         fitted(&times, symbols, durations).map(|durations| (ends, durations))
     })
 }
 
-/// A time of the whole file, as one of what is used of it.
-fn in_clip(seconds: f64, entry: &IndexEntry) -> f64 {
-    (seconds - f64::from(entry.start) / f64::from(entry.rate)).clamp(0.0, entry.seconds())
+/// A time of the whole file, as one of the `length` seconds from `start` on that are used of it.
+fn in_clip(seconds: f64, start: f64, length: f64) -> f64 {
+    (seconds - start).clamp(0.0, length)
 }
 
 fn parse_times(text: &str, rate: u32) -> Option<Vec<(String, f64)>> {
@@ -308,7 +308,6 @@ mod tests {
         assert_eq!(parse_times(text, 100), Some(vec![("<sil>".into(), 1.0), ("h".into(), 2.0), (",".into(), 3.5)]));
         assert_eq!(parse_times("no times", 100), None);
         // Of three seconds the first half and the last quarter of a second are trimmed.
-        let entry = IndexEntry { rate: 100, start: 50, samples: 225, ..IndexEntry::default() };
-        assert_eq!([0.2, 0.5, 1.0, 2.75, 3.0].map(|end| in_clip(end, &entry)), [0.0, 0.0, 0.5, 2.25, 2.25]);
+        assert_eq!([0.2, 0.5, 1.0, 2.75, 3.0].map(|end| in_clip(end, 0.5, 2.25)), [0.0, 0.0, 0.5, 2.25, 2.25]);
     }
 }

@@ -5,7 +5,9 @@ use serde::Serialize;
 use crate::evaluate::HeldOutBatch;
 use crate::synthesizer::Synthesizer;
 
-/// Robust standard deviations above the median from which a clip is odd.
+/// Robust standard deviations above the median from which a clip is odd. Measured on 1,061 clips of a real speaker with a voice of
+/// 1,000 steps: the one clip whose recording is of another sentence is at 7.0, all others are below 4.3. Of 120 clips that were given
+/// the text of another clip all are found, of as many whose second half is another text 77, of those with a dozen other phonemes 53.
 const ODD: f64 = 5.0;
 /// With fewer clips nobody knows what is usual.
 const FEWEST: usize = 8;
@@ -15,7 +17,9 @@ const FEWEST: usize = 8;
 pub struct Misfit {
     /// Its number in the corpus.
     pub clip: u32,
-    /// Mean squared distance of its frames from what the aligner expects of its tokens, in standard deviations of a band.
+    /// Mean squared distance of its frames from what the aligner expects of its tokens, in a ratio to that from the nearest
+    /// symbol of all. Without the ratio the loudest, noisiest or hoarsest session of a corpus is what is found (12 clips of that
+    /// speaker, each with its right text, and the wrong one not among them).
     pub value: f64,
     /// How far that is above the corpus' median, in robust standard deviations.
     pub deviations: f64,
