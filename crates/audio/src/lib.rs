@@ -45,6 +45,6 @@ pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filt
 pub use mel_stats::MelStats;
 pub use pitch::PitchTracker;
 pub use resample::Resampler;
-pub use vocoder::{GriffinLim, Vocoder, open_vocoder};
+pub use vocoder::{GriffinLim, Prior, SourceFilter, Vocoder, open_vocoder};
 pub use wav::parse_wav;
 pub use write::{WavWriter, write_wav};

@@ -8,6 +8,7 @@ use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
 use super::Vocoder;
+use super::noise::Noise;
 use crate::mel::{MelSettings, SettingsError, hann_window, mel_filters};
 
 /// How much of the last change is added again at each step (Perraudin et al. 2013); librosa's value.
@@ -23,22 +24,6 @@ const ITERATIONS_WITH_PITCH: usize = 2;
 
 /// Noise in the excitation, beside harmonics whose sum has a root mean square of 0.7.
 const NOISE: f32 = 0.3;
-
-/// Noise that is always the same, from -1 to 1.
-struct Noise(u64);
-
-impl Default for Noise {
-    fn default() -> Self {
-        Noise(0x2545_F491_4F6C_DD1D)
-    }
-}
-
-impl Noise {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-}
 
 /// Turns log-mel spectrograms of one kind into waveforms.
 pub struct GriffinLim {

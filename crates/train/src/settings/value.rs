@@ -11,6 +11,7 @@ use tandem_text::{Language, Units};
 
 use super::train_config::NanPolicy;
 use crate::optim::{OptimizationLevel, Schedule};
+use crate::task::TrainedPart;
 
 /// A word that a setting may be, and what it means.
 pub type Word = (&'static str, &'static str);
@@ -344,6 +345,7 @@ words! {
         "coqui" => Some(Format::Coqui), "vctk" => Some(Format::Vctk), "common-voice" => Some(Format::CommonVoice),
         "jsonl" => Some(Format::JsonLines), "audiofolder" => Some(Format::AudioFolder),
         "shards" => Some(Format::Shards);
+    TrainedPart: "acoustic" => TrainedPart::Acoustic, "vocoder" => TrainedPart::Vocoder;
     NanPolicy: "stop" => NanPolicy::Stop, "skip" => NanPolicy::Skip;
     OptimizationLevel: "basic" => OptimizationLevel::Basic, "enhanced" => OptimizationLevel::Enhanced,
         "plateau_breaker" => OptimizationLevel::PlateauBreaker;
