@@ -18,6 +18,12 @@ const BREATHY_HZ: f32 = 5000.0;
 /// How gradually they do.
 const BREATHY_WIDTH_HZ: f32 = 1000.0;
 
+/// Times that a frame is corrected so that its own mel becomes the one that was given: harmonics lie where they lie, and only
+/// then is known how much of them each band has.
+const CORRECTIONS: usize = 3;
+/// The most that one correction changes a band by, as a logarithm.
+const MOST_CORRECTION: f32 = 2.0;
+
 /// The spectra of harmonics and noise, each shaped by the envelope: `[frames][2][bins]`, real parts before imaginary ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prior {
@@ -32,6 +38,7 @@ pub struct SourceFilter {
     settings: MelSettings,
     /// For each bin the band below it, and how much of the next one there is in it.
     places: Vec<(usize, f32)>,
+    filters: Vec<(usize, Vec<f32>)>,
     /// Logarithm of the sum of each filter's weights.
     areas: Vec<f32>,
     /// Share of noise in each bin of a voiced frame.
@@ -84,6 +91,7 @@ impl SourceFilter {
             settings: settings.clone(),
             places: (0..bins).map(place).collect(),
             areas: filters.iter().map(|(_, weights)| weights.iter().sum::<f32>().max(1e-12).ln()).collect(),
+            filters,
             noise_share: (0..bins).map(breath).collect(),
             // Magnitudes of noise are Rayleigh distributed; uniform noise from -1 to 1 has a variance of 1/3.
             noise_scale: (3.0 / (power * std::f32::consts::FRAC_PI_4)).sqrt(),
@@ -138,8 +146,37 @@ impl SourceFilter {
                     (real[bin], imaginary[bin]) = (re, im);
                 }
             }
+            let place = frame * 2 * bins..(frame + 1) * 2 * bins;
+            let (harmonic, noise) = (&mut prior.harmonic[place.clone()], &mut prior.noise[place]);
+            let band = |n: usize| log_mel[n * frames + frame];
+            (0..CORRECTIONS).for_each(|_| self.correct(band, harmonic, noise, &mut envelope));
         }
         prior
+    }
+
+    /// Makes each band of a frame, harmonics and noise together, more like the given one.
+    fn correct(&self, log_mel: impl Fn(usize) -> f32, harmonic: &mut [f32], noise: &mut [f32], magnitude: &mut [f32]) {
+        let (bins, power) = (self.bins(), self.settings.power);
+        for (bin, magnitude) in magnitude.iter_mut().enumerate() {
+            let (re, im) = (harmonic[bin] + noise[bin], harmonic[bins + bin] + noise[bins + bin]);
+            let squared = re * re + im * im;
+            *magnitude = if power { squared } else { squared.sqrt() };
+        }
+        let missing: Vec<f32> = (self.filters.iter().enumerate())
+            .map(|(n, (first, weights))| {
+                let sum: f32 = magnitude[*first..].iter().zip(weights).map(|(x, w)| x * w).sum();
+                let missing = log_mel(n) - sum.max(self.settings.floor).ln();
+                (if power { 0.5 * missing } else { missing }).clamp(-MOST_CORRECTION, MOST_CORRECTION)
+            })
+            .collect();
+        for (bin, &(band, part)) in self.places.iter().enumerate() {
+            let low = missing[band];
+            let gain = if part > 0.0 { low + (missing[band + 1] - low) * part } else { low }.exp();
+            for values in [&mut *harmonic, &mut *noise] {
+                values[bin] *= gain;
+                values[bins + bin] *= gain;
+            }
+        }
     }
 
     /// The mean magnitude around each bin: bands interpolated (in logarithms), and averaged over a period of the harmonics, so
@@ -225,7 +262,7 @@ mod tests {
         values.iter().sum::<f32>() / values.len() as f32
     }
 
-    /// A mel that says "a magnitude of 1 everywhere" gives spectra of that mean magnitude, whatever the pitch.
+    /// A mel that says "a magnitude of 1 everywhere" gives spectra of that mean magnitude, whatever the pitch, and that mel.
     #[test]
     fn sources_have_the_magnitude_that_the_mel_says() {
         let settings = MelSettings::default();
@@ -242,6 +279,13 @@ mod tests {
                 .collect();
             assert!((mean(&inner) - 1.0).abs() < 0.1, "{hz}: {}", mean(&inner));
             assert!(mean(&magnitudes(&voiced.noise, bins)) < 0.7);
+            let sum: Vec<f32> = voiced.harmonic.iter().zip(&voiced.noise).map(|(a, b)| a + b).collect();
+            let frame = &magnitudes(&sum, bins)[20 * bins..21 * bins];
+            // Bands between two harmonics have what leaks into them.
+            for (n, (first, weights)) in source.filters.iter().enumerate().skip(40) {
+                let band: f32 = frame[*first..].iter().zip(weights).map(|(x, w)| x * w).sum();
+                assert!((band.ln() - source.areas[n]).abs() < 0.3, "{hz}: band {n} {}", band.ln() - source.areas[n]);
+            }
         }
     }
 
