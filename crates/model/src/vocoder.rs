@@ -351,7 +351,9 @@ impl NeuralVocoder {
         };
         let (made, truth) = (inner(self.synthesize(inputs)), inner(inputs.waveform.clone()));
         let (mut convergence, mut magnitude) = (Vec::new(), Vec::new());
-        for shape in RESOLUTIONS {
+        // Of a segment that is shorter than a frame nothing is heard.
+        let samples = made.dims()[1];
+        for shape in RESOLUTIONS.into_iter().filter(|shape| shape.frames(samples) > 0) {
             let (made, truth) = (stft_magnitudes(made.clone(), shape), stft_magnitudes(truth.clone(), shape));
             let [rows, frames, bins] = made.dims();
             let values = (frames * bins).max(1);
@@ -362,15 +364,12 @@ impl NeuralVocoder {
             magnitude.push(flat((made.log() - truth.log()).abs()).sum_dim(1).sum().div_scalar(values as f64));
         }
         let mean = |terms: Vec<Tensor<1>>| {
-            let count = RESOLUTIONS.len() as f64;
-            let sum = terms.into_iter().reduce(|sum, term| sum + term).expect("there are resolutions");
-            sum.div_scalar(count * clips)
+            let count = terms.len().max(1) as f64;
+            let none = || Tensor::zeros([1], &made.device());
+            terms.into_iter().reduce(|sum, term| sum + term).unwrap_or_else(none).div_scalar(count * clips)
         };
-        VocoderLosses {
-            mel: self.mel_error(made, truth, mel).mul_scalar(MEL_WEIGHT / clips),
-            convergence: mean(convergence),
-            magnitude: mean(magnitude),
-        }
+        let (convergence, magnitude) = (mean(convergence), mean(magnitude));
+        VocoderLosses { mel: self.mel_error(made, truth, mel).mul_scalar(MEL_WEIGHT / clips), convergence, magnitude }
     }
 
     /// Mean absolute error of the log-mel, summed over rows.
@@ -395,5 +394,89 @@ impl VocoderBlock {
     fn forward(&self, x: Tensor<3>, lengths: &[usize], mask: &Tensor<3>) -> Tensor<3> {
         let y = self.conv.forward(x.clone(), 1, lengths, mask);
         self.mlp.forward_add(self.norm.forward(y), x)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_flow::Random;
+
+    use super::*;
+
+    const STFT: Stft = Stft { n_fft: 256, hop: 64, win_length: 256 };
+
+    fn random(seed: u64, count: usize) -> Vec<f32> {
+        let mut values = vec![0.0; count];
+        Random::new(seed).fill_normal(&mut values);
+        values
+    }
+
+    /// Two segments, the second one shorter than the first.
+    fn inputs(frames: usize) -> HostVocoderInputs {
+        let lengths = vec![frames, frames / 2];
+        let padded = |seed: u64, width: usize| {
+            let mut values = random(seed, 2 * frames * width);
+            values[(frames + frames / 2) * width..].fill(0.0);
+            values
+        };
+        HostVocoderInputs {
+            rows: 2,
+            frames,
+            features: padded(1, 12),
+            harmonic: padded(2, 2 * STFT.bins()),
+            noise: padded(3, 2 * STFT.bins()),
+            waveform: random(4, 2 * STFT.samples(frames)),
+            lengths,
+        }
+    }
+
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_into_vec().expect("single precision")
+    }
+
+    fn mel_loss() -> MelLoss {
+        MelLoss { filters: random(5, STFT.bins() * 10).into_iter().map(f32::abs).collect(), floor: 1e-5, power: false }
+    }
+
+    #[test]
+    fn an_untrained_vocoder_is_its_prior() {
+        let config = VocoderConfig::new(Size::Smoke, 10, STFT);
+        let model = NeuralVocoder::new(&config, 1, &Device::flex());
+        let inputs = inputs(20).upload(&Device::flex());
+        let prior = inverse_stft(inputs.harmonic.clone() + inputs.noise.clone(), STFT);
+        assert_eq!(values(model.synthesize(&inputs)), values(prior));
+    }
+
+    #[test]
+    fn the_loss_of_micro_batches_is_that_of_the_batch_and_reaches_every_part() {
+        let config = VocoderConfig::new(Size::Smoke, 10, STFT);
+        let device = Device::flex().autodiff();
+        let model = NeuralVocoder::new(&config, 1, &device);
+        // Long enough for the longest of the resolutions.
+        let inputs = inputs(60).upload(&device);
+        let whole = model.losses(&inputs, &mel_loss(), 2);
+        let halves = [0..1, 1..2].map(|rows| values(model.losses(&inputs.micro_batch(rows), &mel_loss(), 2).values()));
+        for (n, value) in values(whole.values()).into_iter().enumerate() {
+            let sum = halves[0][n] + halves[1][n];
+            assert!((value - sum).abs() < 1e-4 * value.abs(), "{}: {value} {sum}", VocoderLosses::NAMES[n]);
+        }
+        let grads = whole.total().backward();
+        let grad = model.output.weight.val().grad(&grads).expect("a gradient");
+        assert!(values(grad.abs().sum())[0] > 0.0);
+    }
+
+    #[test]
+    fn every_size_is_believed_and_shapes_that_no_file_can_fill_are_not() {
+        for size in Size::ALL {
+            assert_eq!(VocoderConfig::new(size, 80, STFT).check(), Ok(()), "{size}");
+        }
+        let mut config = VocoderConfig::new(Size::Smoke, 80, STFT);
+        let tensors = crate::weights::export(&NeuralVocoder::new(&config, 1, &Device::flex()));
+        let count = tensors.values().map(|tensor| tensor.values.len()).sum();
+        assert!(config.can_have(count));
+        config.trunk.hidden = 1 << 19;
+        assert!(!config.can_have(count));
+        config.hop_length = 0;
+        assert_eq!(config.check(), Err("no vocoder has hop_length = 0".to_owned()));
     }
 }
