@@ -136,6 +136,7 @@ train-end-stopped = stopped
 train-report = {$ending}: {$steps} steps in {$time} ({$rate} steps/s), {$step} in all in {$total}; {$hours} h of audio; starved {$starved} %, alignment search {$alignment} % of a step; {$memory} MB at most
 train-report-best = best validation loss {$loss} at step {$step}
 synth-done = {$seconds} s of speech in `{$path}` (voice of step {$step}; the Griffin-Lim vocoder sounds metallic)
+synth-done-vocoder = {$seconds} s of speech in `{$path}` (voice of step {$step})
 synth-best = checkpoint: step {$step}, that of the best validation loss
 synth-not-wav = `{$path}`: only WAV files are written
 evaluate-given = all clips of `{$folder}`; the voice may have learned from some of them

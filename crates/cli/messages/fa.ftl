@@ -136,6 +136,7 @@ train-end-stopped = متوقف شد
 train-report = {$ending}: {$steps} گام در {$time} ({$rate} گام بر ثانیه)، در مجموع {$step} گام در {$total}؛ {$hours} ساعت صدا؛ گرسنگی {$starved} درصد، جست‌وجوی هم‌ترازی {$alignment} درصد از هر گام؛ حداکثر {$memory} مگابایت حافظه
 train-report-best = بهترین زیان اعتبارسنجی {$loss} در گام {$step}
 synth-done = {$seconds} ثانیه گفتار در `{$path}` (صدای گام {$step}؛ وکودر Griffin-Lim طنینی فلزی دارد)
+synth-done-vocoder = {$seconds} ثانیه گفتار در `{$path}` (صدای گام {$step})
 synth-best = چک‌پوینت: گام {$step}، با بهترین زیان اعتبارسنجی
 synth-not-wav = `{$path}`: فقط فایل WAV نوشته می‌شود
 evaluate-given = همهٔ کلیپ‌های `{$folder}`؛ شاید صدا از برخی از آن‌ها یاد گرفته باشد

@@ -8,6 +8,9 @@ use tandem_model::{Device, HostVocoderInputs, NeuralVocoder, VocoderConfig, pitc
 
 use crate::synthesizer::SynthesisError;
 
+/// Times that a waveform is made more like its mel.
+const REFINEMENTS: usize = 6;
+
 /// A trained vocoder on a device.
 pub struct TrainedVocoder {
     model: NeuralVocoder,
@@ -63,6 +66,7 @@ impl Vocoder for TrainedVocoder {
         let inputs = vocoder_row(&self.source, &self.stats, log_mel, pitch, 0);
         let waveform = self.model.synthesize(&inputs.upload(&self.device));
         let samples = waveform.into_data().try_into_vec::<f32>().expect("waveforms are single precision");
+        let samples = self.source.refine(samples, log_mel, frames, REFINEMENTS);
         let (first, length) = (settings.padding_samples(), (frames - 1) * settings.hop_length);
         samples[first..first + length].to_vec()
     }

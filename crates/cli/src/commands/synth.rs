@@ -38,6 +38,11 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 /// The vocoder that needs no training.
 const GRIFFIN_LIM: &str = "griffin-lim";
 
+/// Whether a vocoder was requested that was trained.
+fn is_trained(requested: Option<&str>) -> bool {
+    requested.is_some_and(|requested| requested != GRIFFIN_LIM)
+}
+
 /// A voice, ready to speak.
 struct Voice {
     synthesizer: Synthesizer,
@@ -138,7 +143,7 @@ pub(crate) fn with_vocoder(
     requested: Option<&str>,
     messages: &Messages,
 ) -> Result<Synthesizer, Failure> {
-    let Some(path) = requested.filter(|requested| *requested != GRIFFIN_LIM) else { return Ok(synthesizer) };
+    let Some(path) = requested.filter(|_| is_trained(requested)) else { return Ok(synthesizer) };
     let (mel, device) = (synthesizer.bundle().mel.clone(), synthesizer.device().clone());
     let vocoder = checkpoint::open_trained_vocoder(Path::new(path), &mel, &device).map_err(|error| {
         let failure = Failure::of(USAGE, &error);
