@@ -473,6 +473,12 @@ fn parse_state(dir: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
     let damaged = |what: String| CheckpointError::Damaged(dir.to_owned(), format!("{STATE}: {what}"));
     state.model.check().map_err(damaged)?;
     state.mel.check().map_err(|error| damaged(error.to_string()))?;
+    if let PartConfig::Vocoder(vocoder) = &state.model
+        && [vocoder.n_fft, vocoder.hop_length, vocoder.win_length]
+            != [state.mel.n_fft, state.mel.hop_length, state.mel.win_length]
+    {
+        return Err(damaged("frames of the vocoder that are not those of its features".to_owned()));
+    }
     let (bands, stats) = (state.model.n_mels(), &state.stats);
     if [state.mel.n_mels, stats.mean.len(), stats.std.len()] != [bands; 3] {
         return Err(damaged(format!("{bands} mel bands of the model, other numbers of its features")));
