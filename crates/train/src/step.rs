@@ -111,7 +111,7 @@ impl Learner<Acoustic> {
     /// Resumes from a checkpoint.
     pub fn resume(checkpoint: &Checkpoint, settings: &TrainConfig, device: &Device) -> Result<Learner, WeightsError> {
         let PartConfig::Acoustic(config) = &checkpoint.state.model else {
-            return Err(WeightsError::Different(vec![format!("part: {}", checkpoint.state.model.part())]));
+            return Err(WeightsError::Different(Vec::new()));
         };
         let mut learner = Learner::new(config, settings, device);
         learner.restore(checkpoint)?;

@@ -155,7 +155,9 @@ impl PartConfig {
         match (self, other) {
             (PartConfig::Acoustic(mine), PartConfig::Acoustic(theirs)) => mine.differences(theirs),
             (mine, theirs) if mine == theirs => Vec::new(),
-            (mine, theirs) if mine.part() == theirs.part() => vec!["other shapes of the vocoder".to_owned()],
+            (PartConfig::Vocoder(mine), PartConfig::Vocoder(theirs)) => {
+                vec![format!("shapes: {mine:?} here, {theirs:?} there")]
+            }
             (mine, theirs) => vec![format!("part: {} here, {} there", mine.part(), theirs.part())],
         }
     }
