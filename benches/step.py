@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES = 1e-4, -0.5, 0.3, 64
+SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES, STATES = 1e-4, -0.5, 0.3, 64, 3
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 2e-4
 THREADS = 2
 gelu = partial(F.gelu, approximate="tanh")
@@ -140,7 +140,8 @@ class Speaker(Part):
 
 class MeanPredictor(Part):
     def forward(self, ids, mask, speaker):
-        return self.output(gelu(self.conv(self.embedding(ids) * mask) + self.speaker(speaker)[:, None]))
+        mean = self.output(gelu(self.conv(self.embedding(ids) * mask) + self.speaker(speaker)[:, None]))
+        return mean.unflatten(2, (STATES, -1)).flatten(1, 2)
 
 
 class DurationPredictor(Part):
@@ -241,7 +242,9 @@ class Voice(Part):
             (tokens, ids.shape[1]), (frames, count), (position_lengths, positions)))
         prefix, speaker = self.speaker(batch)
         features = self.text(ids, tokens, token_mask, prefix)
-        aligned = spread(self.aligner(ids, token_mask, speaker), durations, tokens, count)
+        # Equally many frames for each state of a token, the first ones more if that cannot be.
+        of_states = ((durations[..., None] + STATES - 1 - torch.arange(STATES)) // STATES).flatten(1)
+        aligned = spread(self.aligner(ids, token_mask, speaker), of_states, STATES * tokens, count)
         values = frames.sum().clamp_min(1) * mel.shape[2]
         prior = ((mel.clamp_min(AUDIBLE) - aligned) * frame_mask).square().sum() / values
 
@@ -324,7 +327,7 @@ def build(config):
         text=text_encoder(text.width),
         aligner=MeanPredictor(
             embedding=nn.Embedding(config.vocabulary, text.width), conv=Conv1d(text.width, text.width, 3),
-            speaker=linear(speaker.width, text.width), output=linear(text.width, n_mels)),
+            speaker=linear(speaker.width, text.width), output=linear(text.width, STATES * n_mels)),
         mean=regressor(decoder.width, frame, decoder_blocks(decoder.mean_blocks, decoder.width)),
         pitch=pitch(config.pitch),
         projection=linear(text.width, decoder.width),

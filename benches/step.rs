@@ -95,14 +95,17 @@ fn export(dir: &Path, size: Size) {
     let voice = Voice::new(&config(size), 1, &device);
     put("model.safetensors", &weights::to_bytes(&weights::export(&voice)).expect("tensors"));
     put("config.json", serde_json::to_string_pretty(&config(size)).expect("plain data").as_bytes());
-    let inputs = batch();
+    let mut inputs = batch();
+    let shape = InputShape::new(&config(size));
+    // The search is not compared: both get the durations that it finds, and share them equally among the states of a token.
+    let durations = voice.alignment(&inputs.clone().upload(&shape, &device));
+    inputs.durations = durations.iter().cloned().map(Some).collect();
     let tensor = |shape: &[usize], values: Vec<f32>| HostTensor { shape: shape.to_vec(), values };
     let lengths = |lengths: &[usize]| tensor(&[ROWS], lengths.iter().map(|&length| length as f32).collect());
     let reference = inputs.reference.clone().expect("there is one");
     let totals = Totals::new(&inputs.mel_lengths, &inputs.id_lengths);
     // Nothing is dropped: what is dropped at random could not be compared.
-    let (losses, durations) =
-        voice.losses(&inputs.clone().upload(&InputShape::new(&config(size)), &device), totals, 0.0, false);
+    let (losses, _) = voice.losses(&inputs.clone().upload(&shape, &device), totals, 0.0, false);
     let mut all_durations = vec![0.0; ROWS * TOKENS];
     for (row, durations) in durations.iter().enumerate() {
         for (to, &frames) in all_durations[row * TOKENS..].iter_mut().zip(durations) {

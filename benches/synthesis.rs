@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use tandem_audio::{MelSettings, MelStats};
+use tandem_audio::{MelSettings, MelStats, Processing};
 use tandem_flow::Random;
 use tandem_model::{Device, InputShape, ModelConfig, Size, TextInputs, Voice};
 use tandem_synth::{Bundle, SynthesisSettings, Synthesizer, sample_mel};
@@ -36,7 +36,7 @@ fn run(size: Size, sentences: usize) {
     let (mel, device) = (MelSettings::default(), Device::flex());
     let config = ModelConfig::new(size, VOCABULARY, mel.n_mels, false);
     let stats = MelStats { mean: vec![-5.0; mel.n_mels], std: vec![2.0; mel.n_mels] };
-    let bundle = Bundle { config: config.clone(), mel: mel.clone(), stats };
+    let bundle = Bundle { config: config.clone(), mel: mel.clone(), processing: Processing::default(), stats };
     let synthesizer = Synthesizer::new(Voice::new(&config, 1, &device), bundle, &device);
     let mut random = Random::new(7);
     let texts: Vec<Vec<i32>> =

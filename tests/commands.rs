@@ -260,6 +260,11 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
         fs::write(here.join("config.yaml"), config).expect("written");
     }
     written.runs().iter().for_each(|run| copy(&work.path("trained"), &here.join(run)));
+    if written.has("--alignments") {
+        let (run, out) = (work.path("trained"), here.join("alignments"));
+        let aligned = tandem().arg("align").arg(run).arg("--out").arg(out).output().expect("the program starts");
+        assert!(aligned.status.success(), "{}", stderr(&aligned));
+    }
     let weights = format!("runs/my-voice/checkpoints/step-{LAST_STEP:08}/model.safetensors");
     let broken = [(": truncated", "my-voice/wavs/demo_0000.wav"), (": model.safetensors is not", &weights)];
     for (_, file) in broken.iter().filter(|(words, _)| written.output.contains(words)) {

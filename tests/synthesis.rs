@@ -350,3 +350,39 @@ fn alignments_are_written_for_every_clip_and_fill_it() {
     assert!(stderr(&output).contains("exists") && stderr(&output).contains("--overwrite"), "{}", stderr(&output));
     assert!(align("--overwrite").status.success());
 }
+
+#[test]
+fn alignments_of_one_run_are_the_durations_of_another() {
+    let work = trained(1);
+    let grids = work.path("alignments");
+    let align =
+        |run_name: &str, out: &Path| run(&format!("align {} --out {}", work.path(run_name).display(), out.display()));
+    assert!(align("run", &grids).status.success());
+    let ids: Vec<PathBuf> = fs::read_dir(&grids).expect("a folder").flatten().map(|entry| entry.path()).collect();
+    // A file that does not fit is named before anything is written.
+    let (first, whole) = (&ids[0], fs::read_to_string(&ids[0]).expect("a TextGrid"));
+    let longer = whole.replace("name = \"tokens\"", "name = \"words\"");
+    fs::write(first, longer).expect("writable");
+    let arguments = format!("--batch-size 4 --max-steps 2 --seed 9 --alignments {}", grids.display());
+    let output = work.train("other", &arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let name = first.file_name().expect("a name").to_string_lossy().into_owned();
+    for word in ["alignments do not fit their clips", name.as_str(), "no interval tier `tokens`", "tandem align"] {
+        assert!(stderr(&output).contains(word), "{word}: {}", stderr(&output));
+    }
+    assert!(!work.path("other").exists(), "nothing is written");
+    fs::write(first, whole).expect("writable");
+    work.trained("other", &arguments);
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(work.path("other/manifest.json")).expect("written")).expect("JSON");
+    let settings = manifest["starts"][0]["settings"].as_array().expect("a list");
+    let given = settings.iter().find(|one| one["name"] == "--alignments").expect("it is listed");
+    assert_eq!(given["value"], grids.display().to_string());
+    // Kept in the run: without the directory it does not resume.
+    work.trained("other", "--max-steps 3");
+    fs::rename(&grids, work.path("elsewhere")).expect("moved");
+    let output = work.train("other", "--max-steps 4");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot read") && stderr(&output).contains("--alignments"), "{}", stderr(&output));
+    work.trained("other", &format!("--max-steps 4 --alignments {}", work.path("elsewhere").display()));
+}

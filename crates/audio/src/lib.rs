@@ -1,9 +1,10 @@
-//! Speech audio: decoding, resampling, log-mel, pitch, mel-cepstra, Griffin-Lim. Pure functions on samples, buffers reused.
+//! Speech audio: decoding, trimming, resampling, log-mel, pitch, mel-cepstra, Griffin-Lim. Pure functions on samples, buffers reused.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `wav.rs` | WAV: a header parser of our own, PCM and float straight to `f32`, damage named |
 //! | `decode.rs` | any file to mono samples: WAV by `wav.rs`; FLAC, MP3 and OGG by symphonia; lengths from headers |
+//! | `processing.rs` | [`Processing`]: silence at both ends cut, loudness normalized, by what is heard in a clip |
 //! | `resample.rs` | to another rate, whole clips |
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
 //! | `simd/` | the transform behind it: eight frames at a time, compiled for the machine's vector unit |
@@ -33,6 +34,7 @@ pub mod formant;
 mod mel;
 mod mel_stats;
 mod pitch;
+mod processing;
 mod resample;
 mod simd;
 mod vocoder;
@@ -44,6 +46,7 @@ pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use mel_stats::MelStats;
 pub use pitch::PitchTracker;
+pub use processing::{Levels, Processing, loudness_gain, speech_range};
 pub use resample::Resampler;
 pub use vocoder::{GriffinLim, Prior, SourceFilter, Vocoder, open_vocoder};
 pub use wav::parse_wav;

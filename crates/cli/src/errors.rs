@@ -313,6 +313,7 @@ impl Explain for DataError {
             DataError::NoValidation => plain("error-no-validation"),
             DataError::NoLongestBatch => plain("error-no-longest-batch"),
             DataError::Features(error) => shown(error),
+            DataError::Alignments(error) => shown(error),
             DataError::Lane(error) => error.text(),
         }
     }

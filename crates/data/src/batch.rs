@@ -35,6 +35,8 @@ pub struct Batch {
     pub audio: Buffer,
     /// Pitch of each frame in Hz, `[rows][frames]`, when asked for; 0 where there is none.
     pub pitch: Option<Vec<f32>>,
+    /// Frames of each token, for the rows whose clips were aligned before; empty when no clip was.
+    pub durations: Vec<Option<Vec<u32>>>,
     /// Noise `x0` for flow matching, `[rows][frames][n_mels]`, when asked for; 0 beyond a row's true length.
     pub noise: Option<Buffer>,
     /// True numbers of frames, one for each row.

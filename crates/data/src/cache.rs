@@ -1,6 +1,6 @@
 //! Finished features, in memory or on disk.
 //!
-//! An entry is keyed by the identity of the clip's audio (name, size and date of a file), the audio settings and this format's version, and it is
+//! An entry is keyed by the identity of the clip's audio (name, size and date of a file), the audio settings (features, trimming, loudness) and this format's version, and it is
 //! checked before it is used: what does not match or is damaged is made again. Entries appear whole (a file is written
 //! under another name and renamed), so two runs may share a cache. The cache has a limit; when it is reached, entries of
 //! other settings go first; then what is inside stays and the rest is computed each time: an epoch visits every clip
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tandem_audio::{MelSettings, MelStats};
+use tandem_audio::{MelSettings, MelStats, Processing};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::files::{FORGOTTEN, remove_leftovers};
@@ -96,8 +96,17 @@ pub struct Cache {
 
 impl Cache {
     /// A cache of features made with these settings; on disk below `dir`.
-    pub(crate) fn new(mode: CacheMode, dir: &Path, limit_bytes: u64, settings: &MelSettings) -> Cache {
-        let settings = format!("{} {KEY_VERSION}", serde_json::to_string(settings).expect("plain data"));
+    pub(crate) fn new(
+        mode: CacheMode,
+        dir: &Path,
+        limit_bytes: u64,
+        settings: &MelSettings,
+        processing: &Processing,
+    ) -> Cache {
+        let mut settings = format!("{} {KEY_VERSION}", serde_json::to_string(settings).expect("plain data"));
+        if !processing.is_off() {
+            settings += &serde_json::to_string(processing).expect("plain data");
+        }
         let root = dir.join("mel");
         let dir = root.join(format!("{:016x}", xxh3_64(settings.as_bytes())));
         let mut bytes = 0;
@@ -402,13 +411,27 @@ mod tests {
         for mode in [CacheMode::Ram, CacheMode::Disk] {
             let dir = tempfile::tempdir().expect("a folder");
             let settings = MelSettings::default();
-            let cache = Cache::new(mode, dir.path(), 1 << 20, &settings);
+            let of =
+                |mel: &MelSettings, processing: &Processing| Cache::new(mode, dir.path(), 1 << 20, mel, processing);
+            let (as_is, mel) = (Processing::default(), MelSettings { n_mels: 64, ..settings.clone() });
+            let cache = of(&settings, &as_is);
             let key = cache.key(CLIP);
             assert_eq!(load(&cache, key), None);
             cache.store(key, 3, 4, &values(), 4);
             assert_eq!(load(&cache, key), Some(values()));
-            let other = Cache::new(mode, dir.path(), 1 << 20, &MelSettings { n_mels: 64, ..settings });
-            assert_ne!(other.key(CLIP), key, "other settings");
+            let trimmed = Processing { trim_silence: true, ..as_is };
+            let louder = |db| Processing { loudness_db: Some(db), ..as_is };
+            let others = [
+                of(&mel, &as_is),
+                of(&settings, &trimmed),
+                of(&settings, &louder(-20.0)),
+                of(&settings, &louder(-23.0)),
+            ];
+            let mut keys: Vec<u128> = others.iter().map(|other| other.key(CLIP).0).chain([key.0]).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            assert_eq!(keys.len(), 5, "other settings");
+            assert!(others.iter().all(|other| load(other, other.key(CLIP)).is_none()));
             assert_ne!(cache.key(6), key, "another file");
             assert_eq!((cache.stats().hits, cache.stats().misses, cache.stats().stored), (1, 1, 1));
         }
@@ -417,7 +440,7 @@ mod tests {
     #[test]
     fn a_damaged_entry_is_noticed_at_every_byte_and_rebuilt() {
         let dir = tempfile::tempdir().expect("a folder");
-        let cache = Cache::new(CacheMode::Disk, dir.path(), 1 << 20, &MelSettings::default());
+        let cache = Cache::new(CacheMode::Disk, dir.path(), 1 << 20, &MelSettings::default(), &Processing::default());
         let key = cache.key(CLIP);
         cache.store(key, 3, 4, &values(), 4);
         let path = cache.path(key);
@@ -438,8 +461,10 @@ mod tests {
     #[test]
     fn entries_of_other_settings_make_room() {
         let dir = tempfile::tempdir().expect("a folder");
-        let with =
-            |n_mels| Cache::new(CacheMode::Disk, dir.path(), 150, &MelSettings { n_mels, ..MelSettings::default() });
+        let with = |n_mels| {
+            let mel = MelSettings { n_mels, ..MelSettings::default() };
+            Cache::new(CacheMode::Disk, dir.path(), 150, &mel, &Processing::default())
+        };
         let old = with(64);
         old.store(old.key(CLIP), 3, 4, &values(), 4);
         let new = with(80);
@@ -453,7 +478,7 @@ mod tests {
     fn a_full_cache_keeps_what_it_has() {
         let dir = tempfile::tempdir().expect("a folder");
         for mode in [CacheMode::Ram, CacheMode::Disk] {
-            let cache = Cache::new(mode, dir.path(), 150, &MelSettings::default());
+            let cache = Cache::new(mode, dir.path(), 150, &MelSettings::default(), &Processing::default());
             let (first, second) = (cache.key(CLIP), Key(7));
             cache.store(first, 3, 4, &values(), 4);
             cache.store(second, 3, 4, &values(), 4);

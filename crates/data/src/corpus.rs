@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tandem_audio::{MelSettings, probe};
+use tandem_audio::{AudioError, Decoder, MelSettings, Processing, Shape, probe, speech_range};
 use tandem_text::{Encoder, Frontend, FrontendError, Language, Rules, Vocabulary};
 
+use crate::alignment::FrameTimes;
 use crate::cache::{Cache, CacheMode};
 use crate::choice::{Choice, Open};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
@@ -26,6 +28,8 @@ const INDEX_VERSION: u64 = 7;
 pub struct CorpusSettings {
     /// The features to be made of it.
     pub mel: MelSettings,
+    /// What is done to samples before.
+    pub processing: Processing,
     /// The format of the directory; none: it is found out.
     pub format: Option<Format>,
     /// The speakers whose clips are used, in the order of their numbers; empty: all.
@@ -48,6 +52,7 @@ impl Default for CorpusSettings {
     fn default() -> Self {
         CorpusSettings {
             mel: MelSettings::default(),
+            processing: Processing::default(),
             format: None,
             speakers: Vec::new(),
             audio_dir: "wavs".to_owned(),
@@ -223,30 +228,38 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Corpus, CorpusError> {
-        let mut settings = settings;
         let key_of = |frontend: &Frontend| -> Result<u64, FrontendError> {
-            Ok(hash_parts(&[&INDEX_VERSION.to_le_bytes(), source.key().as_bytes(), frontend.key()?.as_bytes()]))
+            let (version, source) = (INDEX_VERSION.to_le_bytes(), source.key());
+            let frontend = frontend.key()?;
+            let mut parts = vec![&version[..], source.as_bytes(), frontend.as_bytes()];
+            // Lengths depend on it; on loudness nothing does.
+            if settings.processing.trim_silence {
+                parts.push(b"trim-silence");
+            }
+            Ok(hash_parts(&parts))
         };
         // Phonemes of these texts that were made before: nobody has to be asked whether they can be made.
         let is_known =
             |frontend: &Frontend| key_of(frontend).is_ok_and(|key| !Index::open(work_dir, key).entries.is_empty());
-        let choice = settings.open.choose(&*source, &mut settings.frontend, is_known)?;
-        let key = key_of(&settings.frontend)?;
+        let mut frontend = settings.frontend.clone();
+        let choice = settings.open.choose(&*source, &mut frontend, is_known)?;
+        let key = key_of(&frontend)?;
         let known = Index::open(work_dir, key);
         let rows = source.len() as u32;
         let known_rows = known.entries.len();
-        let frontend = settings.frontend.clone();
+        let settings = CorpusSettings { frontend: frontend.clone(), ..settings };
         let encoder = frontend.encoder();
         if known_rows == 0 {
             encoder.check()?;
         }
-        let reader = Reader { encoder: &encoder, frontend: &frontend, source: &*source };
+        let processing = settings.processing;
+        let reader = Reader { encoder: &encoder, frontend: &frontend, source: &*source, processing, stop };
         let failed = Mutex::new(None);
         let mut index = known.update(
             rows,
             |row| reader.identify(row),
-            |rows| {
-                reader.measure(rows).unwrap_or_else(|error| {
+            |rows, on_clip| {
+                reader.measure(rows, on_clip).unwrap_or_else(|error| {
                     failed.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
                     rows.iter().map(|_| Err(ClipFault::NoWords)).collect()
                 })
@@ -426,7 +439,7 @@ impl Corpus {
 
     /// A cache for its features, of at most `limit_bytes`: in memory, or on disk beside its index.
     pub fn cache(&self, mode: CacheMode, limit_bytes: u64) -> Cache {
-        Cache::new(mode, &self.work_dir, limit_bytes, &self.settings.mel)
+        Cache::new(mode, &self.work_dir, limit_bytes, &self.settings.mel, &self.settings.processing)
     }
 
     /// How it is read.
@@ -478,10 +491,7 @@ impl Corpus {
 
     /// Seconds of audio in all usable clips.
     pub fn seconds(&self) -> f64 {
-        (0..self.len() as u32)
-            .map(|clip| self.entry(clip))
-            .map(|entry| entry.samples as f64 / f64::from(entry.rate))
-            .sum()
+        (0..self.len() as u32).map(|clip| self.entry(clip)).map(|entry| entry.seconds()).sum()
     }
 
     /// How often each sample rate occurs, the commonest first.
@@ -507,6 +517,36 @@ impl Corpus {
             return Err(ClipFault::Changed);
         }
         self.source.audio(row)
+    }
+
+    /// Appends a clip's samples to `out`, at the file's own sample rate and processed as the settings say: what features are made of.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if the audio cannot be used any more.
+    pub fn decode(&self, clip: u32, decoder: &mut Decoder, out: &mut Vec<f32>) -> Result<Shape, ClipFault> {
+        let from = out.len();
+        let shape = decoder.decode(&mut *self.audio(clip)?, out)?;
+        self.settings.processing.apply(out, from, shape.rate);
+        Ok(Shape { samples: (out.len() - from) as u64, ..shape })
+    }
+
+    /// Where the frames of a clip lie in its recording, whatever of that is used.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipFault`] if the audio cannot be used any more.
+    pub fn frame_times(&self, clip: u32) -> Result<FrameTimes, ClipFault> {
+        let (entry, mel) = (self.entry(clip), &self.settings.mel);
+        let seconds = match self.settings.processing.trim_silence {
+            true => probe(&mut *self.audio(clip)?)?.seconds(),
+            false => entry.seconds(),
+        };
+        Ok(FrameTimes {
+            hop_seconds: mel.hop_length as f64 / f64::from(mel.sample_rate),
+            start_seconds: f64::from(entry.start) / f64::from(entry.rate.max(1)),
+            seconds,
+        })
     }
 
     /// A hash that changes when a clip's audio does.
@@ -556,6 +596,8 @@ struct Reader<'a> {
     encoder: &'a Encoder<'a>,
     frontend: &'a Frontend,
     source: &'a dyn Source,
+    processing: Processing,
+    stop: &'a AtomicBool,
 }
 
 impl Reader<'_> {
@@ -570,8 +612,9 @@ impl Reader<'_> {
         Ok((hash_parts(&[record.id.as_bytes()]), identity))
     }
 
-    /// Looks at some clips: their texts together, so that a program that makes phonemes runs once.
-    fn measure(&self, rows: &[u32]) -> Result<Vec<Measured>, FrontendError> {
+    /// Looks at some clips: their texts together, so that a program that makes phonemes runs once. Without the rest, when it
+    /// is to stop: those clips are measured the next time.
+    fn measure(&self, rows: &[u32], on_clip: &dyn Fn()) -> Result<Vec<Measured>, FrontendError> {
         let record = |row: &u32| match self.source.record(*row) {
             Ok(record) if record.text.trim().is_empty() => Err(ClipFault::EmptyText),
             other => other,
@@ -579,16 +622,24 @@ impl Reader<'_> {
         let records: Vec<Result<Record, ClipFault>> = rows.iter().map(record).collect();
         let good = records.iter().flatten().map(|record| (record.text.as_str(), record.language.as_ref()));
         let mut symbols = self.encoder.symbols(&good.collect::<Vec<_>>())?.into_iter();
+        let (mut decoder, mut samples) = (Decoder::new(), Vec::new());
         let measured = rows.iter().zip(records).map(|(&row, record)| {
+            on_clip();
             let record = record?;
             let symbols = symbols.next().unwrap_or_default();
             if !symbols.has_words() {
                 return Err(ClipFault::NoWords);
             }
             let language = self.frontend.language_of(&record.text, record.language.as_ref());
-            let shape = probe(&mut *self.source.header(row)?)?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(ClipFault::Changed);
+            }
+            let (shape, used) = self.measure_audio(row, &mut decoder, &mut samples)?;
+            // Nothing is as long as that: decoding would have refused it.
+            let count = |samples: u64| u32::try_from(samples).map_err(|_| ClipFault::Audio(AudioError::TooLong));
             let entry = IndexEntry {
-                samples: shape.samples,
+                samples: count(used.end - used.start)?,
+                start: count(used.start)?,
                 rate: shape.rate,
                 channels: shape.channels,
                 speaker: record.speaker,
@@ -598,6 +649,24 @@ impl Reader<'_> {
             Ok((entry, symbols.symbols, language.to_string()))
         });
         Ok(measured.collect())
+    }
+
+    /// The shape of a clip's file, and the samples of it that are used. By its header if that says it; where speech begins only
+    /// its samples say.
+    fn measure_audio(
+        &self,
+        row: u32,
+        decoder: &mut Decoder,
+        samples: &mut Vec<f32>,
+    ) -> Result<(Shape, Range<u64>), ClipFault> {
+        if !self.processing.trim_silence {
+            let shape = probe(&mut *self.source.header(row)?)?;
+            return Ok((shape, 0..shape.samples));
+        }
+        samples.clear();
+        let shape = decoder.decode(&mut *self.source.audio(row)?, samples)?;
+        let used = speech_range(samples, shape.rate);
+        Ok((shape, used.start as u64..used.end as u64))
     }
 }
 
@@ -623,9 +692,9 @@ fn apply_limits(index: &mut Index, settings: &CorpusSettings) {
             continue;
         }
         let rate = settings.mel.sample_rate;
-        let samples = entry.samples * u64::from(rate) / u64::from(entry.rate.max(1));
+        let samples = u64::from(entry.samples) * u64::from(rate) / u64::from(entry.rate.max(1));
         if samples < settings.mel.hop_length as u64 {
-            skip(index, row, ClipFault::TooShort(entry.samples));
+            skip(index, row, ClipFault::TooShort(entry.samples.into()));
             continue;
         }
         let size = size_of(&entry, &settings.mel);
@@ -646,9 +715,9 @@ fn skip(index: &mut Index, row: u32, fault: ClipFault) {
 fn size_of(entry: &IndexEntry, mel: &MelSettings) -> ClipSize {
     let rate = mel.sample_rate;
     let samples = if entry.rate == rate || entry.rate == 0 {
-        entry.samples
+        entry.samples.into()
     } else {
-        (entry.samples * u64::from(rate)).div_ceil(u64::from(entry.rate))
+        (u64::from(entry.samples) * u64::from(rate)).div_ceil(u64::from(entry.rate))
     };
     ClipSize { frames: mel.frames(samples as usize) as u32, tokens: entry.tokens }
 }

@@ -24,7 +24,7 @@ use crate::fault::ClipFault;
 use crate::files::{FORGOTTEN, remove_leftovers};
 use crate::sources::read_at;
 
-const MAGIC: &[u8; 8] = b"TNDMIDX4";
+const MAGIC: &[u8; 8] = b"TNDMIDX5";
 const ENTRY_BYTES: usize = 48;
 const HEADER_BYTES: usize = 64;
 /// Marks the place of tokens that were made just now and are in no file yet.
@@ -37,8 +37,10 @@ pub struct IndexEntry {
     pub id_hash: u64,
     /// A hash of its text and of its file's path, size and date.
     pub identity: u64,
-    /// Samples per channel at the file's own sample rate.
-    pub samples: u64,
+    /// Samples per channel that are used, at the file's own sample rate.
+    pub samples: u32,
+    /// Samples before them that are not: silence that is trimmed.
+    pub start: u32,
     /// The file's sample rate.
     pub rate: u32,
     /// Tokens of its text.
@@ -56,6 +58,11 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Seconds of audio that are used.
+    pub fn seconds(&self) -> f64 {
+        f64::from(self.samples) / f64::from(self.rate.max(1))
+    }
+
     /// Whether it can be used.
     pub fn is_good(&self) -> bool {
         self.samples > 0
@@ -65,7 +72,8 @@ impl IndexEntry {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[0..8].copy_from_slice(&self.id_hash.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.identity.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.samples.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.samples.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.start.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.rate.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.tokens.to_le_bytes());
         bytes[32..34].copy_from_slice(&self.speaker.to_le_bytes());
@@ -83,7 +91,8 @@ impl IndexEntry {
         IndexEntry {
             id_hash: u64_at(0),
             identity: u64_at(8),
-            samples: u64_at(16),
+            samples: u32_at(16),
+            start: u32_at(20),
             rate: u32_at(24),
             tokens: u32_at(28),
             speaker: u16_at(32),
@@ -248,13 +257,13 @@ impl Index {
     }
 
     /// Brings the index up to date with `rows` rows. `identify` says cheaply what a row is (its id's and its identity's
-    /// hash), `measure` looks at the clips of some rows; rows whose identity is known are not measured again. When
-    /// `stop` says so it ends early; what was done can be kept.
+    /// hash), `measure` looks at the clips of some rows and calls back after each; rows whose identity is known are not measured
+    /// again. `progress` hears how many rows are done. When `stop` says so it ends early; what was done can be kept.
     pub(crate) fn update(
         self,
         rows: u32,
         identify: impl Fn(u32) -> Result<(u64, u64), ClipFault> + Sync,
-        measure: impl Fn(&[u32]) -> Vec<Measured> + Sync,
+        measure: impl Fn(&[u32], &dyn Fn()) -> Vec<Measured> + Sync,
         progress: impl Fn(u32) + Sync,
         stop: &AtomicBool,
     ) -> Index {
@@ -283,6 +292,7 @@ impl Index {
                 let mut part =
                     Part { start, entries: vec![IndexEntry::default(); (end - start) as usize], tokens: vec![] };
                 let fault = |row, fault| faults.lock().unwrap_or_else(|e| e.into_inner()).push((row, fault));
+                let advance = |rows: u32| progress(done.fetch_add(rows, Ordering::Relaxed) + rows);
                 let (mut unknown, mut identities) = (Vec::new(), Vec::new());
                 for row in start..end {
                     match identify(row) {
@@ -301,7 +311,9 @@ impl Index {
                     }
                 }
                 measured.fetch_add(unknown.len() as u32, Ordering::Relaxed);
-                for ((row, found), (id_hash, identity)) in unknown.iter().zip(measure(&unknown)).zip(identities) {
+                advance(end - start - unknown.len() as u32);
+                let found = measure(&unknown, &|| advance(1));
+                for ((row, found), (id_hash, identity)) in unknown.iter().zip(found).zip(identities) {
                     match found {
                         Err(why) => fault(*row, why),
                         Ok((entry, symbols, language)) => {
@@ -317,7 +329,6 @@ impl Index {
                         }
                     }
                 }
-                progress(done.fetch_add(end - start, Ordering::Relaxed) + end - start);
                 parts.lock().unwrap_or_else(|e| e.into_inner()).push(part);
             }
         };
@@ -488,9 +499,9 @@ mod tests {
 
     /// Nineteen rows whose texts are `a b` and a symbol of their own.
     fn measured(row: u32) -> (IndexEntry, Vec<String>, String) {
-        let n = u64::from(row) + 1;
         let entry = IndexEntry {
-            samples: n * 1000,
+            samples: 1000 * (row + 1),
+            start: row,
             rate: 22_050,
             speaker: 3,
             channels: 2,
@@ -503,8 +514,18 @@ mod tests {
 
     fn update(known: Index, rows: u32, identity: fn(u32) -> u64) -> Index {
         let identify = |row: u32| Ok((u64::from(row) + 1, identity(row)));
-        let measure = |rows: &[u32]| rows.iter().map(|&row| Ok(measured(row))).collect();
-        known.update(rows, identify, measure, |_| {}, &AtomicBool::new(false))
+        let (done, calls) = (AtomicU32::new(0), AtomicU32::new(0));
+        let measure = |rows: &[u32], on_clip: &dyn Fn()| {
+            rows.iter().inspect(|_| on_clip()).map(|&row| Ok(measured(row))).collect()
+        };
+        let progress = |rows: u32| {
+            done.fetch_max(rows, Ordering::Relaxed);
+            calls.fetch_add(1, Ordering::Relaxed);
+        };
+        let index = known.update(rows, identify, measure, progress, &AtomicBool::new(false));
+        assert_eq!(done.into_inner(), rows, "every row is heard of");
+        assert!(calls.into_inner() as usize > index.measured, "clip by clip");
+        index
     }
 
     fn usual(row: u32) -> u64 {

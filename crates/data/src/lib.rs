@@ -8,6 +8,8 @@
 //! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
 //! | `choice.rs` | [`Choice`]: language and units of the texts, chosen when nobody says them |
 //! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
+//! | `alignment.rs` | [`Alignment`]: when each token of a recording is said; Praat's TextGrid, written and read |
+//! | `durations.rs` | [`Durations`]: frames of each token, from the TextGrids of a directory |
 //! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
 //! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
 //! | `batch.rs` | [`Batch`]: padded, with true lengths |
@@ -44,6 +46,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alignment;
 mod batch;
 mod cache;
 mod choice;
@@ -51,6 +54,7 @@ mod convert;
 mod corpus;
 mod demo;
 mod doctor;
+mod durations;
 mod fault;
 pub mod files;
 mod index;
@@ -59,6 +63,7 @@ mod pack;
 mod plan;
 mod sources;
 
+pub use alignment::{AlignedToken, Alignment, FrameTimes, TextGridError};
 pub use batch::{Batch, Buffer, Form, Layout, Reference};
 pub use cache::{Cache, CacheMode, CacheStats, read_cache_entry};
 pub use choice::{Choice, LanguageChoice, Open, UnitsChoice};
@@ -66,6 +71,7 @@ pub use convert::{Conversion, ConvertError, convert};
 pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};
 pub use doctor::{ClipFinding, Examination, Severity, SpeakerShare, examine};
+pub use durations::{AlignmentsError, Durations, text_grid_path};
 pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};

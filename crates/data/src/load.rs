@@ -1,4 +1,4 @@
-//! The stages that make batches: read, decode, resample, features, text, collate.
+//! The stages that make batches: read, decode, trim, resample, features, text, collate.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use tandem_flow::{Budget, Context, Cursor, Fault, Flow, Knob, Place, QueueLimits
 use crate::batch::{Batch, Buffer, Form, Layout, Recycler, Reference};
 use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
+use crate::durations::Durations;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
 use crate::plan::{ClipSize, PlanSettings, PlannedBatch, plan};
 
@@ -35,6 +36,8 @@ pub struct LoadSettings {
     pub noise: bool,
     /// Finds the pitch of each frame.
     pub pitch: bool,
+    /// Hands these out with their clips.
+    pub durations: Arc<Durations>,
 }
 
 /// What loading did, and where its time went (summed over all workers).
@@ -316,6 +319,7 @@ impl Loader {
             form: self.form,
             audio: self.shared.recycler.take(rows * row_values),
             pitch: self.settings.pitch.then(|| vec![0.0; rows * frames]),
+            durations: Vec::new(),
             noise: None,
             mel_lengths: vec![0; rows],
             seconds: 0.0,
@@ -336,7 +340,7 @@ impl Loader {
                     let columns = self.form.columns(length);
                     out.chunks_exact_mut(self.form.columns(frames)).for_each(|line| line[columns..].fill(0.0));
                     (batch.id_lengths[row], batch.mel_lengths[row]) = (ids.len(), length);
-                    batch.seconds += entry.samples as f64 / f64::from(entry.rate);
+                    batch.seconds += entry.seconds();
                     batch.clips.push(clip);
                     batch.speakers.push(entry.speaker);
                 }
@@ -344,6 +348,12 @@ impl Loader {
             }
         }
         let filled = batch.clips.len();
+        if !self.settings.durations.is_empty() {
+            let of = |clip: &u32| self.settings.durations.of(*clip).map(<[u32]>::to_vec);
+            // A row without a clip has no token that could be aligned.
+            let empty = std::iter::repeat_n(Some(Vec::new()), rows - filled);
+            batch.durations = batch.clips.iter().map(of).chain(empty).collect();
+        }
         batch.audio[filled * row_values..].fill(0.0);
         batch.noise = self.settings.noise.then(|| self.noise(&batch, self.noise_values(planned)));
         batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, frames, workspace));
@@ -447,9 +457,8 @@ impl Loader {
         let padding = settings.padding_samples();
         samples.clear();
         samples.resize(padding, 0.0);
-        let shape = Counters::time(&self.shared.counters.decode_ns, || {
-            workspace.decoder.decode(&mut *corpus.audio(clip)?, samples).map_err(ClipFault::from)
-        })?;
+        let shape =
+            Counters::time(&self.shared.counters.decode_ns, || corpus.decode(clip, &mut workspace.decoder, samples))?;
         if shape.rate != settings.sample_rate {
             Counters::time(&self.shared.counters.resample_ns, || {
                 workspace.resample(shape.rate, settings.sample_rate, padding)

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tandem_audio::{LogMel, MelStats, PitchTracker, write_wav};
+use tandem_audio::{Levels, LogMel, MelStats, PitchTracker, Processing, write_wav};
 use tandem_data::{
-    AudioBytes, Batch, CacheMode, ClipFault, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Record, Source,
+    AudioBytes, Batch, CacheMode, ClipFault, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Record,
+    Source, examine,
 };
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place, Random};
 use xxhash_rust::xxh3::xxh3_64;
@@ -331,4 +332,115 @@ fn clips_that_vanish_after_the_start_are_too_many_when_none_is_left() {
     let error = flow.find_map(Result::err).expect("not the end of a thousand epochs").to_string();
     assert!(error.contains("9 of 9 clips cannot be used, more than is tolerated"), "{error}");
     assert!(error.contains("no audio file of this name"), "{error}");
+}
+
+/// Clips with a second of silence at both ends, each of another loudness; one of another rate.
+fn clips_with_silence(dir: &Path, clips: usize) -> Vec<(Vec<f32>, u32)> {
+    std::fs::create_dir_all(dir.join("wavs")).expect("writable");
+    let (mut rows, mut made) = (String::new(), Vec::new());
+    for n in 0..clips {
+        let rate = if n == 1 { 16_000 } else { 22_050 };
+        let loud = 0.8 / (n + 1) as f32;
+        let tone = (0..rate * 3 / 2).map(|at| loud * ((at as usize * (n + 3)) as f32 * 0.01).sin());
+        let silence = || std::iter::repeat_n(0.0, rate as usize);
+        let samples: Vec<f32> = silence().chain(tone).chain(silence()).collect();
+        let mut file = std::fs::File::create(dir.join(format!("wavs/c{n}.wav"))).expect("writable");
+        write_wav(&samples, rate, &mut file).expect("writable");
+        rows += &format!("c{n}|clip number {n} of the corpus\n");
+        made.push((samples, rate));
+    }
+    std::fs::write(dir.join("metadata.csv"), rows).expect("writable");
+    made
+}
+
+fn open_processed(dir: &Path, processing: Processing) -> Arc<Corpus> {
+    let settings = CorpusSettings { processing, ..CorpusSettings::default() };
+    Arc::new(Corpus::open(dir, settings).expect("a corpus"))
+}
+
+/// One clip after the other as the loader makes it, in the order of the corpus.
+fn one_by_one(corpus: &Arc<Corpus>, mode: CacheMode, as_signal: bool) -> (Arc<Loader>, Vec<Batch>) {
+    let plan = PlanSettings { batch_size: 1, seed: 1, static_shapes: false, plain_order: true };
+    let settings = LoadSettings { plan, as_signal, pitch: true, ..LoadSettings::default() };
+    let clips = (0..corpus.len() as u32).collect();
+    let loader = Loader::new(corpus.clone(), clips, settings, corpus.cache(mode, 1 << 30)).expect("valid settings");
+    let mut batches: Vec<Batch> = loader.plan(0).iter().map(|planned| loader.load(planned)).collect();
+    batches.sort_by_key(|batch| batch.clips[0]);
+    (loader, batches)
+}
+
+#[test]
+fn trimmed_clips_are_shorter_in_index_plan_loader_cache_and_doctor() {
+    let dir = tempfile::tempdir().expect("a folder");
+    clips_with_silence(dir.path(), 4);
+    let whole = open_processed(dir.path(), Processing::default());
+    let (_, whole_batches) = one_by_one(&whole, CacheMode::Disk, false);
+    let trimming = Processing { trim_silence: true, ..Processing::default() };
+    let trimmed = open_processed(dir.path(), trimming);
+    assert_eq!(trimmed.measured(), 4, "other lengths, another index");
+    assert_eq!(open_processed(dir.path(), trimming).measured(), 0, "which is kept");
+    assert_eq!(open_processed(dir.path(), Processing::default()).measured(), 0, "beside the other");
+    // 0.9 s at each end, to the hundredth of a second that silence is looked for in.
+    let frames = 2.0 * 0.9 * 22_050.0 / 256.0;
+    for (clip, (long, short)) in whole.sizes().into_iter().zip(trimmed.sizes()).enumerate() {
+        let shorter = f64::from(long.frames - short.frames);
+        assert!((shorter - frames).abs() <= 3.0, "clip {clip}: {shorter} frames shorter, not {frames}");
+        assert_eq!(long.tokens, short.tokens);
+        let entry = trimmed.entry(clip as u32);
+        let cut = f64::from(entry.start) / f64::from(entry.rate);
+        assert!((cut - 0.9).abs() < 0.011, "{cut} s are cut before clip {clip}");
+        assert_eq!(whole.entry(clip as u32).start, 0);
+        let times = trimmed.frame_times(clip as u32).expect("it is still there");
+        assert_eq!((times.start_seconds, times.seconds), (cut, 3.5));
+    }
+    let found = examine(&trimmed, |_, _| {}, &std::sync::atomic::AtomicBool::new(false)).expect("not stopped");
+    assert_eq!(found.errors(), 0, "{:?}", found.findings);
+    assert!((found.seconds - trimmed.seconds()).abs() < 1e-6 && (found.seconds - 4.0 * 1.7).abs() < 0.1);
+    for mode in [CacheMode::Off, CacheMode::Ram, CacheMode::Disk] {
+        // Twice: the second time from the cache on disk.
+        for time in 0..2 {
+            let (loader, batches) = one_by_one(&trimmed, mode, false);
+            let decoded = if mode == CacheMode::Disk && time == 1 { 0 } else { 4 };
+            assert_eq!(loader.counters().decoded, decoded, "{mode:?} {time}");
+            for (batch, whole_batch) in batches.iter().zip(&whole_batches) {
+                let (clip, length) = (batch.clips[0], batch.mel_lengths[0]);
+                assert_eq!(length, trimmed.sizes()[clip as usize].frames as usize);
+                assert!((batch.seconds - 1.7).abs() < 0.03, "{}", batch.seconds);
+                // In the middle the frames are those of the whole clip, but for the grid that begins elsewhere.
+                let middle = |batch: &Batch| {
+                    let bands = batch.audio.chunks(batch.frames).map(|band| band[batch.frames / 2]);
+                    bands.fold(f32::MIN, f32::max)
+                };
+                assert!((middle(batch) - middle(whole_batch)).abs() < 0.2, "clip {clip}");
+                let pitch = batch.pitch.as_ref().expect("asked for");
+                assert_eq!(pitch.len(), batch.frames);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_loudness_of_what_the_loader_gives_is_the_target_and_another_target_is_another_cache() {
+    let dir = tempfile::tempdir().expect("a folder");
+    clips_with_silence(dir.path(), 4);
+    let mut lengths = Vec::new();
+    for (target, trim_silence) in [(-23.0, false), (-23.0, true), (-30.0, true), (-30.0, false)] {
+        let corpus = open_processed(dir.path(), Processing { loudness_db: Some(target), trim_silence });
+        for time in 0..2 {
+            let (loader, batches) = one_by_one(&corpus, CacheMode::Disk, true);
+            assert_eq!(loader.counters().decoded, if time == 0 { 4 } else { 0 }, "{target} {trim_silence}");
+            for batch in &batches {
+                let level = Levels::of(&batch.audio, 22_050).speech_db;
+                assert!((level - target).abs() < 0.3, "clip {}: {level} dB instead of {target}", batch.clips[0]);
+            }
+            lengths.push(batches.iter().map(|batch| batch.frames).sum::<usize>());
+        }
+    }
+    assert!(
+        lengths[0] == lengths[1] && lengths[0] == lengths[6] && lengths[2] == lengths[4] && lengths[2] < lengths[0]
+    );
+    // Without it they are as loud as they were recorded.
+    let (_, batches) = one_by_one(&open_processed(dir.path(), Processing::default()), CacheMode::Off, true);
+    let levels: Vec<f64> = batches.iter().map(|batch| Levels::of(&batch.audio, 22_050).speech_db).collect();
+    assert!(levels[0] - levels[3] > 10.0, "{levels:?}");
 }

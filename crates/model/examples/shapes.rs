@@ -42,6 +42,7 @@ fn main() {
         mel,
         mel_lengths,
         pitch,
+        durations: Vec::new(),
         noise,
         timesteps,
         seeds,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tandem_flow::Random;
 
+use crate::aligner::state_durations;
 use crate::config::ModelConfig;
 use crate::nn::Rope;
 use crate::pitch::{PITCH_VALUES, PitchInputs};
@@ -72,6 +73,8 @@ pub struct HostInputs {
     pub mel_lengths: Vec<usize>,
     /// Pitch of each frame in Hz, `rows * frames`, 0 where there is none; empty: nowhere.
     pub pitch: Vec<f32>,
+    /// Frames of each token, for the rows that were aligned before; empty when none was.
+    pub durations: Vec<Option<Vec<u32>>>,
     /// The noise `x0`, `rows * frames * n_mels`.
     pub noise: Vec<f32>,
     /// The timestep `t` of each row, 0 (noise) to 1 (mel).
@@ -102,6 +105,8 @@ pub struct Inputs {
     pub mel: MelInputs,
     /// Their pitch.
     pub pitch: PitchInputs,
+    /// Frames of each token, for the rows that were aligned before; empty when none was.
+    pub durations: Vec<Option<Vec<u32>>>,
     /// The noise `x0`, `[rows, frames, n_mels]`.
     pub noise: Tensor<3>,
     /// The timesteps, `[rows, 1]`.
@@ -244,6 +249,7 @@ impl HostInputs {
                 lengths: self.mel_lengths,
             },
             pitch: PitchInputs::of_frames(&self.pitch, self.rows, self.frames, shape.group, device),
+            durations: self.durations,
             noise: to_device(self.noise, mel_shape, device),
             timestep_features: timestep_features(&self.timesteps, device),
             timesteps: to_device(self.timesteps, [self.rows, 1], device),
@@ -272,6 +278,7 @@ impl HostInputs {
                 true => Vec::new(),
                 false => self.pitch[rows.start * self.frames..rows.end * self.frames].to_vec(),
             },
+            durations: some_rows(&self.durations, &rows),
             noise: self.noise[rows.start * mel..rows.end * mel].to_vec(),
             timesteps: self.timesteps[rows.clone()].to_vec(),
             seeds: self.seeds[rows.clone()].to_vec(),
@@ -287,7 +294,27 @@ impl HostInputs {
     }
 }
 
+/// Some rows of what may be there for no row.
+fn some_rows<T: Clone>(all: &[T], rows: &std::ops::Range<usize>) -> Vec<T> {
+    all.get(rows.clone()).map_or_else(Vec::new, <[T]>::to_vec)
+}
+
 impl Inputs {
+    /// The alignment, if every row was aligned before.
+    pub(crate) fn known_alignment(&self) -> Option<Vec<Vec<u32>>> {
+        if self.durations.is_empty() { None } else { self.durations.iter().cloned().collect() }
+    }
+
+    /// Frames of each state, with those of the rows that were aligned before in place of what was found for them.
+    pub(crate) fn keep_known(&self, mut found: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
+        for (found, known) in found.iter_mut().zip(&self.durations) {
+            if let Some(known) = known {
+                *found = state_durations(known);
+            }
+        }
+        found
+    }
+
     /// Rows.
     pub fn rows(&self) -> usize {
         self.text.lengths.len()
@@ -323,6 +350,7 @@ impl Inputs {
                 position_mask: cut(&self.mel.position_mask),
             },
             pitch: self.pitch.rows(rows.clone()),
+            durations: some_rows(&self.durations, &rows),
             noise: cut(&self.noise),
             timesteps: cut2(&self.timesteps),
             timestep_features: cut2(&self.timestep_features),

@@ -32,7 +32,7 @@ mod vocoder;
 mod voice;
 pub mod weights;
 
-pub use aligner::{MIN_FRAMES, MeanPredictor, align, alignment_seconds};
+pub use aligner::{MIN_FRAMES, MeanPredictor, STATES, align, alignment_seconds};
 pub use burn;
 pub use burn::tensor::Device;
 pub use config::{BlocksConfig, DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};

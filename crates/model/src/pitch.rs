@@ -1,7 +1,7 @@
-//! Pitch: what the decoders are told about F0, and the predictor that says it at synthesis.
+//! Pitch: F0 as the decoders get it, and the predictor that says it at synthesis.
 //!
 //! The mean of speech of many pitches has no harmonics: a decoder that only sees text blurs them, and the voice is flat.
-//! Told the pitch of each position (FastPitch), it puts them where they belong; in the logarithm of a spectrum they are
+//! Given the pitch of each position (FastPitch), it puts them where they belong; in the logarithm of a spectrum they are
 //! added to what the sound itself is, so an embedding that is added to the text features says all of it.
 
 use burn::module::Module;

@@ -4,7 +4,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use crate::aligner::{MeanPredictor, align, place_in_token, token_of_frame};
+use crate::aligner::{MeanPredictor, STATES, align, place_in_token, state_durations, token_durations, token_of_frame};
 use crate::config::ModelConfig;
 use crate::decoder::{Conditioning, Decoder, PLACE_FEATURES, Regressor};
 use crate::duration::DurationPredictor;
@@ -262,20 +262,30 @@ impl Voice {
         self.group
     }
 
-    /// Which frames belong to which token. `prior` as in [`align`].
+    /// How many frames each state of each token has; `mean` is the aligner's. `prior` as in [`align`].
     fn find_alignment(&self, mean: &Tensor<3>, inputs: &Inputs, prior: f32) -> Vec<Vec<u32>> {
-        let [_, tokens, _] = mean.dims();
+        if let Some(known) = inputs.known_alignment() {
+            return known.iter().map(|row| state_durations(row)).collect();
+        }
+        let tokens = mean.dims()[1] / STATES;
         let [_, frames, _] = inputs.mel.values.dims();
         // log N(mel; mean, 1) up to what is the same for all tokens. One read-back for the whole batch.
         let (mean, mel) = (mean.clone().detach().inner(), audible(inputs.mel.values.clone()).inner());
         let half = mean.clone().square().sum_dim(2).mul_scalar(0.5).swap_dims(1, 2);
         let scores = mel.matmul(mean.swap_dims(1, 2)) - half;
         let scores = scores.into_data().try_into_vec::<f32>().expect("scores are single precision");
-        align(&scores, frames, tokens, &inputs.mel.lengths, &inputs.text.lengths, prior)
+        inputs.keep_known(align(&scores, frames, tokens, &inputs.mel.lengths, &inputs.text.lengths, prior))
     }
 
     fn aligner_mean(&self, text: &TextInputs, speaker: &SpeakerCondition) -> Tensor<3> {
         self.aligner.forward(text.ids.clone(), text.mask.clone(), speaker.embedding.clone())
+    }
+
+    /// The aligner's mean mel of each frame.
+    fn expand_mean(mean: Tensor<3>, of_states: &[Vec<u32>], frames: usize) -> Tensor<3> {
+        let [rows, states, n_mels] = mean.dims();
+        let by_frame = indices(token_of_frame(of_states, states, frames), &mean.device());
+        mean.reshape([rows * states, n_mels]).select(0, by_frame).reshape([rows, frames, n_mels])
     }
 
     /// The loss of a batch whose sums are divided by `totals`, and the alignment that was found. With `training`, dropout
@@ -284,15 +294,15 @@ impl Voice {
         let dropout = training.then_some(&inputs.dropout);
         let encoded = self.encode_with(&inputs.text, inputs.reference.as_ref(), dropout);
         let aligner_mean = self.aligner_mean(&inputs.text, &encoded.speaker);
-        let durations = self.find_alignment(&aligner_mean, inputs, prior);
+        let of_states = self.find_alignment(&aligner_mean, inputs, prior);
+        let durations = token_durations(&of_states);
         let mel = &inputs.mel;
-        let [rows, frames, n_mels] = mel.values.dims();
+        let [_, frames, n_mels] = mel.values.dims();
         let tokens = encoded.features.dims()[1];
         let values = (totals.frames * n_mels) as f64;
 
         let by_frame = indices(token_of_frame(&durations, tokens, frames), &aligner_mean.device());
-        let aligned = aligner_mean.reshape([rows * tokens, n_mels]).select(0, by_frame.clone());
-        let prior_error = audible(mel.values.clone()) - aligned.reshape([rows, frames, n_mels]);
+        let prior_error = audible(mel.values.clone()) - Self::expand_mean(aligner_mean, &of_states, frames);
         let prior_loss = masked_square(prior_error, mel.mask.clone()).div_scalar(values);
 
         let positions = mel.lengths.iter().map(|length| length.div_ceil(self.group)).collect();
@@ -324,7 +334,7 @@ impl Voice {
     /// The alignment of mel to text, nothing else.
     pub fn alignment(&self, inputs: &Inputs) -> Vec<Vec<u32>> {
         let speaker = self.speaker.forward(inputs.reference.as_ref(), inputs.rows());
-        self.find_alignment(&self.aligner_mean(&inputs.text, &speaker), inputs, 0.0)
+        token_durations(&self.find_alignment(&self.aligner_mean(&inputs.text, &speaker), inputs, 0.0))
     }
 
     /// How badly the mel of each row fits its text: the mean squared distance of its frames from what the aligner expects of
@@ -332,11 +342,9 @@ impl Voice {
     pub fn misfits(&self, inputs: &Inputs) -> Vec<f64> {
         let speaker = self.speaker.forward(inputs.reference.as_ref(), inputs.rows());
         let mean = self.aligner_mean(&inputs.text, &speaker);
-        let durations = self.find_alignment(&mean, inputs, 0.0);
+        let of_states = self.find_alignment(&mean, inputs, 0.0);
         let [rows, frames, n_mels] = inputs.mel.values.dims();
-        let tokens = mean.dims()[1];
-        let by_frame = indices(token_of_frame(&durations, tokens, frames), &mean.device());
-        let aligned = mean.reshape([rows * tokens, n_mels]).select(0, by_frame).reshape([rows, frames, n_mels]);
+        let aligned = Self::expand_mean(mean, &of_states, frames);
         let error = (audible(inputs.mel.values.clone()) - aligned) * inputs.mel.mask.clone();
         let sums = error.square().reshape([rows, frames * n_mels]).sum_dim(1);
         let sums = sums.into_data().try_into_vec::<f32>().expect("errors are single precision");

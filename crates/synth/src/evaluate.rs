@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tandem_audio::MelStats;
-use tandem_data::Corpus;
+use tandem_data::{Corpus, IndexEntry};
 use tandem_model::{HostInputs, LossTerms, Losses, Totals};
 
 use crate::sampler::{SynthesisSettings, sample_mel, sample_mel_as_recorded};
@@ -95,7 +95,7 @@ pub fn evaluate(
             let durations = &durations[row];
             let symbols = corpus.token_ids(clip).unwrap_or_default();
             let symbols: Vec<&str> = corpus.frontend().vocabulary.decode(&symbols).collect();
-            match known_times(corpus.dir(), &id, corpus.entry(clip).rate, &symbols, durations) {
+            match known_times(corpus.dir(), &id, &corpus.entry(clip), &symbols, durations) {
                 Some((ends, durations)) => compare_ends(&ends, &durations, frames, hop_ms, &mut errors, &mut uniform),
                 None => unknown_times += 1,
             }
@@ -189,15 +189,26 @@ fn compare_ends(
 const TIMES: [&str; 2] = ["timings", "words"];
 
 /// When each sound ends, in seconds, and how long the model says it is: from `timings/ID.csv` (`symbol,start,end`, in samples
-/// of the audio file), else from `words/ID.csv`. A symbol of the file may be several tokens: `aɪ`, or a word and the blank
+/// of the whole audio file), else from `words/ID.csv`. A symbol of the file may be several tokens: `aɪ`, or a word and the blank
 /// behind it.
-fn known_times(dir: &Path, id: &str, rate: u32, symbols: &[&str], durations: &[u32]) -> Option<(Vec<f64>, Vec<u32>)> {
+fn known_times(
+    dir: &Path,
+    id: &str,
+    entry: &IndexEntry,
+    symbols: &[&str],
+    durations: &[u32],
+) -> Option<(Vec<f64>, Vec<u32>)> {
     TIMES.iter().find_map(|kind| {
         let text = std::fs::read_to_string(dir.join(kind).join(format!("{id}.csv"))).ok()?;
-        let times = parse_times(&text, rate)?;
-        let ends = times.iter().map(|(_, end)| *end).collect();
+        let times = parse_times(&text, entry.rate)?;
+        let ends = times.iter().map(|(_, end)| in_clip(*end, entry)).collect();
         fitted(&times, symbols, durations).map(|durations| (ends, durations))
     })
+}
+
+/// A time of the whole file, as one of what is used of it.
+fn in_clip(seconds: f64, entry: &IndexEntry) -> f64 {
+    (seconds - f64::from(entry.start) / f64::from(entry.rate)).clamp(0.0, entry.seconds())
 }
 
 fn parse_times(text: &str, rate: u32) -> Option<Vec<(String, f64)>> {
@@ -296,5 +307,8 @@ mod tests {
         let text = "<sil>,0,100\nh,100,200\n,,200,350\n";
         assert_eq!(parse_times(text, 100), Some(vec![("<sil>".into(), 1.0), ("h".into(), 2.0), (",".into(), 3.5)]));
         assert_eq!(parse_times("no times", 100), None);
+        // Of three seconds the first half and the last quarter of a second are trimmed.
+        let entry = IndexEntry { rate: 100, start: 50, samples: 225, ..IndexEntry::default() };
+        assert_eq!([0.2, 0.5, 1.0, 2.75, 3.0].map(|end| in_clip(end, &entry)), [0.0, 0.0, 0.5, 2.25, 2.25]);
     }
 }

@@ -8,7 +8,6 @@
 //! | `sentences.rs` | [`sentences`]: a long text in pieces |
 //! | `speaking.rs` | [`Sentences`] (encoded) and [`Speaking`] (spoken, in batches): iterators over a text of any length |
 //! | `join.rs` | [`Joiner`]: the waveforms of sentences one after the other, without clicks |
-//! | `alignment.rs` | [`Alignment`]: when each token of a recording is said; as a Praat TextGrid |
 //! | `evaluate.rs` | [`evaluate`]: mel, duration and boundary errors on held-out clips |
 //! | `evaluate/measures.rs` | [`Measures`]: mel-cepstral distortion, F0, voicing, durations beside the copy-synthesis |
 //! | `misfit.rs` | [`odd_misfits`]: clips whose text does not fit their audio |
@@ -16,7 +15,6 @@
 
 #![forbid(unsafe_code)]
 
-mod alignment;
 mod evaluate;
 mod join;
 mod misfit;
@@ -27,7 +25,6 @@ mod speaking;
 mod synthesizer;
 mod validation;
 
-pub use alignment::{AlignedToken, Alignment};
 pub use evaluate::{
     ClipFigures, ClipMeasures, ClipScore, Distance, Evaluation, HeldOutBatch, MeasureError, Measures, SpokenClip,
     alignment_of, evaluate, speak_batch,

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use tandem_audio::{
-    AudioError, Decoder, LogMel, MelSettings, MelStats, Resampler, SettingsError, Vocoder, open_audio, open_vocoder,
-    write_wav,
+    AudioError, Decoder, LogMel, MelSettings, MelStats, Processing, Resampler, SettingsError, Vocoder, open_audio,
+    open_vocoder, write_wav,
 };
 use tandem_data::files::write_atomically;
 use tandem_model::weights::{self, Tensors, WeightsError};
@@ -30,6 +30,8 @@ pub struct Bundle {
     pub config: ModelConfig,
     /// What a frame is.
     pub mel: MelSettings,
+    /// What is done to samples before.
+    pub processing: Processing,
     /// How frames are normalized.
     pub stats: MelStats,
 }
@@ -207,13 +209,14 @@ impl Synthesizer {
         Ok(encoded.ids.into_iter().map(|id| id as i32).collect())
     }
 
-    /// Reads reference audio. Of a long one, a crop from the middle.
+    /// Reads reference audio, processed as the clips of the corpus were. Of a long one, a crop from the middle.
     pub fn reference(&self, path: &Path) -> Result<HostReference, SynthesisError> {
         let failed = |error| SynthesisError::Reference(path.to_owned(), error);
         let mel_settings = &self.bundle.mel;
         let mut samples = Vec::new();
         let mut file = open_audio(path).map_err(failed)?;
         let shape = Decoder::new().decode(&mut file, &mut samples).map_err(failed)?;
+        self.bundle.processing.apply(&mut samples, 0, shape.rate);
         let seconds = samples.len() as f64 / f64::from(shape.rate);
         if seconds < MIN_REFERENCE_SECONDS {
             return Err(SynthesisError::ShortReference(path.to_owned(), seconds));

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use tandem_audio::{MelSettings, MelStats};
+use tandem_audio::{MelSettings, MelStats, Processing};
 use tandem_model::{Device, ModelConfig, Size, Voice};
 use tandem_synth::{
     Bundle, Joiner, MOST_TOKENS, Sentence, Sentences, SynthesisError, SynthesisSettings, Synthesizer, Utterance,
@@ -23,7 +23,8 @@ fn voice(frontend: &Frontend) -> Synthesizer {
     let (mel, device) = (MelSettings::default(), Device::flex());
     let config = ModelConfig::new(Size::Smoke, frontend.vocabulary.size(), mel.n_mels, false);
     let stats = MelStats { mean: vec![-5.0; mel.n_mels], std: vec![2.0; mel.n_mels] };
-    Synthesizer::new(Voice::new(&config, 3, &device), Bundle { config, mel, stats }, &device)
+    let processing = Processing::default();
+    Synthesizer::new(Voice::new(&config, 3, &device), Bundle { config, mel, processing, stats }, &device)
 }
 
 fn speak(text: &str, settings: SynthesisSettings, batch: usize) -> Vec<Utterance> {

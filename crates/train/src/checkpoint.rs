@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tandem_audio::{MelSettings, MelStats};
+use tandem_data::CorpusSettings;
 use tandem_data::files::{make_readable, remove_leftovers, sync_dir, write_atomically};
 use tandem_flow::Cursor;
 use tandem_model::weights::{self, Tensors};
@@ -86,8 +87,12 @@ pub struct State {
 impl State {
     /// What synthesis needs of it, if it is an acoustic model's.
     pub fn bundle(&self) -> Option<Bundle> {
-        let config = self.model.acoustic()?.clone();
-        Some(Bundle { config, mel: self.mel.clone(), stats: self.stats.clone() })
+        Some(Bundle {
+            config: self.model.acoustic()?.clone(),
+            mel: self.mel.clone(),
+            processing: self.settings.data.processing(),
+            stats: self.stats.clone(),
+        })
     }
 
     /// What batches for its acoustic model look like: frames of a decoder position, and frames of reference audio.
@@ -105,6 +110,17 @@ impl State {
         match self.model.part() {
             found if found == needed => Ok(()),
             found => Err(CheckpointError::OtherPart { path: path.to_owned(), found, needed }),
+        }
+    }
+
+    /// How a corpus is read as the voice reads it.
+    pub fn corpus_settings(&self) -> CorpusSettings {
+        CorpusSettings {
+            mel: self.mel.clone(),
+            processing: self.settings.data.processing(),
+            audio_dir: self.data.audio_dir.clone(),
+            frontend: self.frontend.clone(),
+            ..CorpusSettings::default()
         }
     }
 }

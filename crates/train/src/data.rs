@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_audio::{MelStats, SettingsError};
-use tandem_data::{Corpus, LoadSettings, Loader, PlannedBatch, split};
+use tandem_data::{AlignmentsError, Corpus, Durations, LoadSettings, Loader, PlannedBatch, split};
 use tandem_flow::Cursor;
 use tandem_model::REFERENCE_FRAMES;
 use tandem_model::weights::{HostTensor, Tensors};
@@ -44,6 +44,8 @@ pub enum DataError {
     NoLongestBatch,
     /// The settings of the features.
     Features(SettingsError),
+    /// Alignments that were made before.
+    Alignments(AlignmentsError),
     /// The data lane's device.
     Lane(LaneError),
 }
@@ -63,6 +65,7 @@ impl fmt::Display for DataError {
             DataError::NoValidation => f.write_str("not one validation clip can be read"),
             DataError::NoLongestBatch => f.write_str("the longest batch cannot be read"),
             DataError::Features(error) => write!(f, "{error}"),
+            DataError::Alignments(error) => write!(f, "{error}"),
             DataError::Lane(error) => write!(f, "{error}"),
         }
     }
@@ -72,6 +75,7 @@ impl Error for DataError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             DataError::Features(error) => Some(error),
+            DataError::Alignments(error) => Some(error),
             DataError::Lane(error) => Some(error),
             _ => None,
         }
@@ -97,6 +101,10 @@ pub struct Data {
     pub validation_clips: Vec<u32>,
     /// Clips that are skipped because they have fewer frames than tokens: nobody speaks so fast.
     pub too_fast: Vec<u32>,
+    /// Clips to train on that were aligned before.
+    pub durations: Arc<Durations>,
+    /// Clips to validate on that were aligned before.
+    pub validation_durations: Arc<Durations>,
 }
 
 /// The seed of the split into training and validation; the same for every run on a corpus.
@@ -149,7 +157,23 @@ impl Data {
             (_, true) => return Err(DataError::AllTooFast(Purpose::Validation)),
             _ => {}
         }
-        Ok(Data { corpus, clips, validation, validation_clips, too_fast })
+        let (durations, validation_durations) = (Arc::default(), Arc::default());
+        Ok(Data { corpus, clips, validation, validation_clips, too_fast, durations, validation_durations })
+    }
+
+    /// The same with the durations of clips that have a TextGrid in this directory, as `tandem align` writes them.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Alignments`] if one does not fit its clip, or no clip to train on has one.
+    pub fn with_alignments(self, dir: &Path) -> Result<Data, DataError> {
+        let read = |corpus: &Corpus, clips: &[u32]| Durations::read(dir, corpus, clips).map_err(DataError::Alignments);
+        let durations = read(&self.corpus, &self.clips)?;
+        if durations.is_empty() {
+            return Err(DataError::Alignments(AlignmentsError::NoneThere(dir.to_owned())));
+        }
+        let validation_durations = Arc::new(read(&self.validation, &self.validation_clips)?);
+        Ok(Data { durations: Arc::new(durations), validation_durations, ..self })
     }
 
     /// Which clips these are, wherever they lie.
@@ -158,7 +182,7 @@ impl Data {
         for (corpus, clips) in [(&self.corpus, &self.clips), (&self.validation, &self.validation_clips)] {
             for &clip in clips {
                 let entry = corpus.entry(clip);
-                hash.update(&entry.samples.to_le_bytes());
+                hash.update(&u64::from(entry.samples).to_le_bytes());
                 hash.update(&entry.rate.to_le_bytes());
                 hash.update(&entry.tokens.to_le_bytes());
                 hash.update(&entry.speaker.to_le_bytes());
@@ -215,7 +239,8 @@ impl Data {
     /// this corpus is a view of it.
     pub(crate) fn loader(&self, settings: &TrainConfig, as_signal: bool) -> Result<Arc<Loader>, DataError> {
         let cache = self.corpus.cache(settings.pipeline.cache, settings.pipeline.cache_limit);
-        let settings = LoadSettings { as_signal, ..load_settings(settings, settings.data.batch_size) };
+        let durations = self.durations.clone();
+        let settings = LoadSettings { as_signal, durations, ..load_settings(settings, settings.data.batch_size) };
         Loader::new(self.corpus.clone(), self.clips.clone(), settings, cache).map_err(DataError::Features)
     }
 }

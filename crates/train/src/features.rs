@@ -151,6 +151,7 @@ pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepa
             mel,
             mel_lengths: batch.mel_lengths,
             pitch,
+            durations: batch.durations,
             noise,
             timesteps,
             seeds,

@@ -124,7 +124,8 @@ impl<T: SpeechTask> Feed<T> {
         };
         let stats = Arc::new(stats.clone());
         let make = |on_data_lane: bool| {
-            let plain = load_settings(settings, settings.data.batch_size);
+            let plain =
+                LoadSettings { durations: data.durations.clone(), ..load_settings(settings, settings.data.batch_size) };
             loader.view(data.clips.clone(), task.load_settings(plain, &stats, on_data_lane))
         };
         let from_files = make(lane.is_some());
@@ -269,7 +270,9 @@ impl<T: SpeechTask> Feed<T> {
 
     /// Up to `most` validation clips, always the same, with always the same noise.
     pub fn validation(&self, data: &Data, settings: &TrainConfig, most: usize) -> Result<Vec<T::HeldOut>, DataError> {
-        let settings = self.task.load_settings(plain_validation_settings(settings), &self.stats, false);
+        let plain =
+            LoadSettings { durations: data.validation_durations.clone(), ..plain_validation_settings(settings) };
+        let settings = self.task.load_settings(plain, &self.stats, false);
         let clips = validation_clips(data, most);
         let loader = match Arc::ptr_eq(&data.corpus, &data.validation) {
             true => self.on_host.view(clips, settings),
@@ -328,7 +331,8 @@ fn validation_loader(
     reference: Option<usize>,
     most: usize,
 ) -> Result<Arc<Loader>, DataError> {
-    let settings = validation_settings(settings, stats, group, reference);
+    let durations = data.validation_durations.clone();
+    let settings = LoadSettings { durations, ..validation_settings(settings, stats, group, reference) };
     let cache = data.validation.cache(CacheMode::Off, 0);
     Loader::new(data.validation.clone(), validation_clips(data, most), settings, cache).map_err(DataError::Features)
 }

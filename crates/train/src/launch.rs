@@ -127,7 +127,11 @@ impl Run {
         let saved = state.map(|state| &state.settings);
         let read = corpus_settings(&self.requested, state)?;
         let corpus = Corpus::open(&self.corpus, read).map_err(RunError::Corpus)?;
-        let data = Data::new(Arc::new(corpus), None).map_err(|error| train(error.into()))?;
+        let mut data = Data::new(Arc::new(corpus), None).map_err(|error| train(error.into()))?;
+        let of_run = saved.and_then(|saved| saved.data.alignments.as_deref());
+        if let Some(dir) = self.requested.path("alignments").or(of_run) {
+            data = data.with_alignments(dir).map_err(|error| train(error.into()))?;
+        }
         let lanes = self.lanes.unwrap_or_else(Lanes::cpu);
         let facts = Facts::new(data.clips.len(), &lanes.placement).with_texts(&data.corpus);
         let (config, resolved) = resolve(&self.requested, saved, &facts).map_err(RunError::Settings)?;

@@ -109,7 +109,7 @@ fn argument(setting: &'static Setting) -> Arg {
         Kind::Choice(_) => arg.value_parser(PossibleValuesParser::new(possible(kind)).try_map(parsed)),
         Kind::Schedule(_) | Kind::Size => arg.value_parser(Listed(kind)),
         // What begins with a hyphen gets an answer of its own.
-        Kind::Device | Kind::Seconds | Kind::DeviceMegabytes => {
+        Kind::Device | Kind::Seconds | Kind::DeviceMegabytes | Kind::Decibels => {
             arg.allow_hyphen_values(true).value_parser(StringValueParser::new().try_map(parsed))
         }
         _ => arg.value_parser(StringValueParser::new().try_map(parsed)),

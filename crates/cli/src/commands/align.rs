@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use tandem_data::CorpusSettings;
 use tandem_data::files::write_atomically;
-use tandem_synth::{Alignment, HeldOutBatch, Synthesizer};
+use tandem_data::{Alignment, ClipFault, CorpusSettings, text_grid_path};
+use tandem_synth::{HeldOutBatch, Synthesizer};
 use tandem_train::{Data, State, each_validation_batch};
 
 use crate::args::AlignArgs;
@@ -25,12 +25,9 @@ pub(crate) fn run(args: &AlignArgs, messages: &Messages) -> Result<(), Failure> 
     let (synthesizer, state, _) = synth::open(&args.run, &device, messages)?;
     let dir = args.data.as_deref().unwrap_or(Path::new(&state.data.dir));
     let settings = CorpusSettings {
-        mel: state.mel.clone(),
-        audio_dir: state.data.audio_dir.clone(),
-        frontend: state.frontend.clone(),
         max_frames: state.settings.data.max_frames,
         max_tokens: state.settings.data.max_tokens,
-        ..CorpusSettings::default()
+        ..state.corpus_settings()
     };
     let opened = corpus::open(dir, settings, &interrupt.flag, messages)
         .map_err(|failure| failure.hint(messages.get("evaluate-hint-data")))?;
@@ -38,7 +35,7 @@ pub(crate) fn run(args: &AlignArgs, messages: &Messages) -> Result<(), Failure> 
     let data = Data::new(opened.clone(), Some(opened)).map_err(|error| train::data_failure(&error, messages))?;
     let clips = data.validation_clips.len();
     for &clip in data.validation_clips.iter().filter(|_| !args.overwrite) {
-        let path = grid_path(&args.out, &data.validation.name(clip).0);
+        let path = text_grid_path(&args.out, &data.validation.name(clip).0);
         if path.exists() {
             let text = messages.with("align-exists", &[("path", &path.display())]);
             return Err(Failure::usage(text).hint(messages.get("synth-hint-overwrite")));
@@ -52,7 +49,11 @@ pub(crate) fn run(args: &AlignArgs, messages: &Messages) -> Result<(), Failure> 
     let mut written = 0;
     for batch in batches {
         for (id, alignment) in align(&synthesizer, &state, &data, &batch) {
-            let path = grid_path(&args.out, &id);
+            let alignment = alignment.map_err(|fault| {
+                let values: &[(&str, &dyn std::fmt::Display)] = &[("id", &id), ("reason", &fault)];
+                Failure::new(FAILED, messages.with("evaluate-unreadable", values))
+            })?;
+            let path = text_grid_path(&args.out, &id);
             let dir = path.parent().unwrap_or(&args.out);
             let made = std::fs::create_dir_all(dir)
                 .and_then(|()| write_atomically(&path, alignment.to_text_grid().as_bytes()));
@@ -83,22 +84,21 @@ pub(crate) fn run(args: &AlignArgs, messages: &Messages) -> Result<(), Failure> 
 }
 
 /// The alignments of a batch, each with the id of its clip.
-fn align(synthesizer: &Synthesizer, state: &State, data: &Data, batch: &HeldOutBatch) -> Vec<(String, Alignment)> {
+fn align(
+    synthesizer: &Synthesizer,
+    state: &State,
+    data: &Data,
+    batch: &HeldOutBatch,
+) -> Vec<(String, Result<Alignment, ClipFault>)> {
     let host = &batch.inputs;
     let inputs = host.clone().upload(&synthesizer.input_shape(), synthesizer.device());
     let durations = synthesizer.model().alignment(&inputs);
-    let hop_seconds = state.mel.hop_length as f64 / f64::from(state.mel.sample_rate);
     let of_row = |(row, (&clip, durations)): (usize, (&u32, &Vec<u32>))| {
         let ids: Vec<u32> = host.ids[row * host.tokens..][..host.id_lengths[row]].iter().map(|&id| id as u32).collect();
-        let entry = data.validation.entry(clip);
-        let seconds = entry.samples as f64 / f64::from(entry.rate);
         let text = data.validation.text(clip).unwrap_or_default();
         let symbols = state.frontend.vocabulary.decode(&ids);
-        (data.validation.name(clip).0, Alignment::new(text, symbols, durations, hop_seconds, seconds))
+        let times = data.validation.frame_times(clip);
+        (data.validation.name(clip).0, times.map(|times| Alignment::new(text, symbols, durations, &times)))
     };
     batch.clips.iter().zip(&durations).enumerate().map(of_row).collect()
-}
-
-fn grid_path(dir: &Path, id: &str) -> std::path::PathBuf {
-    dir.join(format!("{id}.TextGrid"))
 }

@@ -163,8 +163,10 @@ pub(crate) fn schema(messages: &Messages) -> Value {
             Kind::Positive => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
             Kind::Fraction => json!({"type": ["number", "null"], "minimum": 0, "exclusiveMaximum": 1}),
             Kind::Real => json!({"type": ["number", "null"]}),
-            // Units and numbers in one: `8GB`, `2s`, `0`, `9100`.
-            Kind::Seconds | Kind::Megabytes(_) | Kind::DeviceMegabytes => json!({"type": ["number", "string", "null"]}),
+            // Units, words and numbers in one: `8GB`, `2s`, `off`, `0`, `9100`.
+            Kind::Decibels | Kind::Seconds | Kind::Megabytes(_) | Kind::DeviceMegabytes => {
+                json!({"type": ["number", "string", "null"]})
+            }
             Kind::Device | Kind::Simulation | Kind::Address => json!({"type": ["integer", "string", "null"]}),
             Kind::Language | Kind::Path | Kind::Text => json!({"type": ["string", "null"]}),
         };

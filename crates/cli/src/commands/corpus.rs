@@ -45,7 +45,8 @@ pub(crate) fn open_part(
     messages: &Messages,
 ) -> Result<Option<Arc<Corpus>>, Failure> {
     let bar = progress::bar(0, stderr().is_terminal());
-    bar.set_message(messages.get("data-indexing"));
+    let trimmed = settings.processing.trim_silence;
+    bar.set_message(messages.get(if trimmed { "data-indexing-trim" } else { "data-indexing" }));
     let progress = |done, all| {
         bar.set_length(u64::from(all));
         bar.set_position(u64::from(done));
@@ -112,6 +113,13 @@ pub(crate) fn describe(corpus: &Corpus, messages: &Messages) -> String {
     for (rate, count) in corpus.rates().into_iter().filter(|&(rate, _)| rate != wanted) {
         text += &messages.with("data-resampled", &[("count", &count), ("rate", &rate), ("wanted", &wanted)]);
         text.push('\n');
+    }
+    let processing = corpus.settings().processing;
+    if processing.trim_silence {
+        text += &format!("{}\n", messages.get("data-trimmed"));
+    }
+    if let Some(level) = processing.loudness_db {
+        text += &format!("{}\n", messages.with("data-loudness", &[("level", &level)]));
     }
     text += &texts(corpus, messages);
     let skipped = corpus.rows() - corpus.len();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tandem_data::{ClipFinding, Corpus, CorpusSettings, Evidence, Examination, Part, Severity, Tolerance, examine};
+use tandem_data::{ClipFinding, Corpus, Evidence, Examination, Part, Severity, Tolerance, examine};
 use tandem_model::Device;
 use tandem_synth::{Misfit, Synthesizer, misfit_reason, misfits, odd_misfits};
 use tandem_train::{State, clip_batches};
@@ -105,12 +105,7 @@ fn compare_texts(
     messages: &Messages,
 ) -> Result<Vec<ClipFinding>, Failure> {
     // Read as the voice reads it, whatever else was asked for.
-    let settings = CorpusSettings {
-        mel: state.mel.clone(),
-        audio_dir: state.data.audio_dir.clone(),
-        frontend: state.frontend.clone(),
-        ..CorpusSettings::default()
-    };
+    let settings = state.corpus_settings();
     let (group, reference) = state.batch_shape();
     let mut all: Vec<(Arc<Corpus>, Vec<Misfit>)> = Vec::new();
     for part in [Part::All, Part::Validation] {

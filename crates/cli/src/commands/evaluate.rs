@@ -88,14 +88,11 @@ impl HeldOut {
     ) -> Result<HeldOut, Failure> {
         let interrupt = interrupt::catch();
         let settings = CorpusSettings {
-            mel: state.mel.clone(),
             format: state.settings.data.format.filter(|_| other.is_none()),
             speakers: if other.is_none() { state.settings.data.speaker_names() } else { Vec::new() },
-            audio_dir: state.data.audio_dir.clone(),
-            frontend: state.frontend.clone(),
             max_frames: state.settings.data.max_frames,
             max_tokens: state.settings.data.max_tokens,
-            ..CorpusSettings::default()
+            ..state.corpus_settings()
         };
         let data = match other {
             Some(dir) => {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tandem_data::{CorpusSettings, Part};
+use tandem_data::{AlignmentsError, CorpusSettings, Part};
 use tandem_device::memory::Lane;
 use tandem_device::{Inventory, Lanes};
 use tandem_flow::{Context, ErrorKind, Stage, Trace};
@@ -56,9 +56,18 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     // What is not given is that of the run.
     let of_run = state.and_then(|state| state.data.validation_dir.as_ref());
     let validation = requested.path("val-data").map(Path::to_owned).or(of_run.map(PathBuf::from));
-    let data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
+    let mut data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
+    let alignments = requested.path("alignments").or(saved.and_then(|saved| saved.data.alignments.as_deref()));
+    if let Some(dir) = alignments {
+        data = data.with_alignments(dir).map_err(|error| data_failure(&error, messages))?;
+    }
     if !json && !args.print_config {
         print(&corpus::describe(&data.corpus, messages))?;
+        if let Some(dir) = alignments {
+            let values: &[(&str, &dyn std::fmt::Display)] =
+                &[("count", &data.durations.len()), ("clips", &data.clips.len()), ("folder", &dir.display())];
+            print(&format!("{}\n", messages.with("train-alignments", values)))?;
+        }
     }
     let trace = requested.path("trace").map(|path| Output::create_for(path, messages)).transpose()?;
     let mut listeners = Listeners::default();
@@ -211,6 +220,8 @@ pub(crate) fn data_failure(error: &DataError, messages: &Messages) -> Failure {
     let failure = Failure::of(USAGE, error);
     match error {
         DataError::OneClip => failure.hint(messages.get("train-hint-val-data")),
+        DataError::Alignments(AlignmentsError::Misfit { .. }) => failure.hint(messages.get("train-hint-alignments")),
+        DataError::Alignments(_) => failure.hint(messages.get("train-hint-align")),
         _ => failure,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use tandem_data::{Ambiguity, FaultReport, Preview};
+use tandem_data::{AlignmentsError, Ambiguity, FaultReport, Preview, TextGridError};
 
 use super::*;
 use crate::messages::Lang;
@@ -99,6 +99,14 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(DataError::NoValidation),
         Box::new(DataError::NoLongestBatch),
         Box::new(DataError::Lane(LaneError::NotAPowerOfTwo(1000))),
+        Box::new(DataError::Alignments(AlignmentsError::NoneThere(path()))),
+        Box::new(DataError::Alignments(AlignmentsError::Io(path(), io()))),
+        Box::new(DataError::Alignments(AlignmentsError::Misfit {
+            path: path(),
+            error: TextGridError::Count { found: 3, expected: 4 },
+            wrong: 2,
+            found: 9,
+        })),
         Box::new(RunError::Train(TrainError::Data(DataError::OneClip))),
         Box::new(TrainError::Open(OpenError::AlreadyConfigured)),
         Box::new(TrainError::Checkpoint(CheckpointError::None(path()))),

@@ -1,6 +1,6 @@
 //! What one clip sounds like: its peak, clipping, silence at both ends, loudness and noise.
 
-use tandem_audio::Decoder;
+use tandem_audio::{Decoder, Levels};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::corpus::Corpus;
@@ -14,8 +14,6 @@ const CLIPPED_RUN: usize = 3;
 const FLAT: f32 = 1.0 - 2e-4;
 /// Quieter than this (-60 dB) all along is silence.
 pub(super) const SILENT: f32 = 1e-3;
-/// Seconds of the frames that loudness and noise are measured in.
-const LEVEL_S: f64 = 0.05;
 
 /// What one clip sounds like.
 #[derive(Clone, Copy, Default)]
@@ -35,7 +33,7 @@ pub(super) struct Sound {
     pub(super) unequal: bool,
 }
 
-/// Decodes a clip and listens to it.
+/// Decodes a clip and listens to it: to clipping as it was recorded, to everything else as it is trained on.
 pub(super) fn listen(
     corpus: &Corpus,
     clip: u32,
@@ -45,23 +43,26 @@ pub(super) fn listen(
     samples.clear();
     let shape = decoder.decode(&mut *corpus.audio(clip)?, samples)?;
     let rate = f64::from(shape.rate);
-    let quiet = |sample: &&f32| sample.abs() < SILENT;
     let peak = samples.iter().fold(0.0, |peak: f32, sample| sample.abs().max(peak));
     let (runs, _) = runs_at(samples, FULL_SCALE);
     let (_, flat) = runs_at(samples, peak * FLAT);
-    let (loudness_db, noise_db) = levels(samples, (rate * LEVEL_S) as usize);
+    let flat_share = flat as f64 / samples.len().max(1) as f64;
+    corpus.settings().processing.apply(samples, 0, shape.rate);
+    let peak = samples.iter().fold(0.0, |peak: f32, sample| sample.abs().max(peak));
+    let quiet = |sample: &&f32| sample.abs() < SILENT;
+    let Levels { speech_db, noise_db } = Levels::of(samples, shape.rate);
     let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
     Ok(Sound {
         content: xxh3_64(&bytes),
         peak,
         clipped_runs: runs,
-        flat_share: flat as f64 / samples.len().max(1) as f64,
-        loudness_db,
+        flat_share,
+        loudness_db: speech_db,
         noise_db,
         leading_s: samples.iter().take_while(quiet).count() as f64 / rate,
         trailing_s: samples.iter().rev().take_while(quiet).count() as f64 / rate,
         seconds: samples.len() as f64 / rate,
-        unequal: samples.len() as u64 != corpus.entry(clip).samples,
+        unequal: samples.len() != corpus.entry(clip).samples as usize,
     })
 }
 
@@ -84,18 +85,6 @@ fn runs_at(samples: &[f32], level: f32) -> (usize, usize) {
     (runs, inside)
 }
 
-/// The loudness of what is at most 30 dB below the loudest frame, and the level that a tenth of the frames are below.
-fn levels(samples: &[f32], frame: usize) -> (f64, f64) {
-    let power = |frame: &[f32]| frame.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / frame.len() as f64;
-    let mut powers: Vec<f64> = samples.chunks(frame.max(1)).map(power).collect();
-    powers.sort_by(f64::total_cmp);
-    let decibels = |power: f64| 10.0 * power.max(1e-10).log10();
-    let gate = powers.last().copied().unwrap_or(0.0) / 1000.0;
-    let loud = &powers[powers.partition_point(|&power| power < gate)..];
-    let mean = loud.iter().sum::<f64>() / loud.len().max(1) as f64;
-    (decibels(mean), decibels(powers.get(powers.len() / 10).copied().unwrap_or(0.0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,13 +103,5 @@ mod tests {
         }
         let square: Vec<f32> = sine(100.0).iter().map(|x| x.signum()).collect();
         assert!(runs_at(&square, FULL_SCALE).0 > 150, "each half wave is a place");
-    }
-
-    #[test]
-    fn pauses_are_noise_and_speech_is_loudness() {
-        let mut samples = vec![0.001; 22_050];
-        samples.extend((0..22_050).map(|n| 0.1 * (n as f32 * 0.1).sin()));
-        let (loudness, noise) = levels(&samples, 1102);
-        assert!((loudness + 23.0).abs() < 0.2 && (noise + 60.0).abs() < 0.2, "{loudness} {noise}");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Chosen`]: the clips of some speakers, numbered anew, whatever the source.
+//! [`Chosen`]: the clips of some speakers, numbered from 0 again, whatever the source.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -195,7 +195,7 @@ impl Measures {
 
 fn read(corpus: &Corpus, clip: u32, settings: &MelSettings) -> Result<Vec<f32>, ClipFault> {
     let mut samples = Vec::new();
-    let shape = Decoder::new().decode(&mut *corpus.audio(clip)?, &mut samples)?;
+    let shape = corpus.decode(clip, &mut Decoder::new(), &mut samples)?;
     if shape.rate != settings.sample_rate {
         Resampler::new(shape.rate, settings.sample_rate)?.resample(&mut samples, 0);
     }

@@ -92,6 +92,9 @@ pub static SETTINGS: &[Setting] = &[
     row("val-data", DATA, Kind::Path, "DIR",
         "Corpus to validate on; without it, metadata_eval.csv (or metadata_val.csv) of --train-data, else a tenth of its clips")
         .on_resume(OnResume::MayChange),
+    row("alignments", DATA, Kind::Path, "DIR",
+        "TextGrids as `tandem align` writes them, ID.TextGrid for each clip: clips that have one are trained with its durations instead of searching for them")
+        .at(at!(data.alignments)),
 
     row("language", CORPUS, Kind::Language, "CODE",
         "Language of the texts: en, fa or any code that espeak-ng has; without it, guessed from the texts")
@@ -117,6 +120,12 @@ pub static SETTINGS: &[Setting] = &[
     row("sample-rate", FEATURES, Number(1000, 768_000), "HZ",
         "Samples per second of the features; clips of another rate are resampled")
         .at(at!(data.mel.sample_rate)).is("22050").on_resume(Kept).scope(Corpus),
+    row("trim-silence", FEATURES, Switch(Off::Flag("no-trim-silence", "Keep clips whole (the default)")), "",
+        "Cut silence beyond 0.1 s at both ends of each clip; every clip is decoded once to find it")
+        .at(at!(data.trim_silence)).on_resume(Kept).scope(Corpus),
+    row("loudness", FEATURES, Kind::Decibels, "DBFS",
+        "Level that the speech of each clip is brought to, for example -23, as far as nothing clips; `off` leaves it")
+        .at(at!(data.loudness)).is("off").on_resume(Kept).scope(Corpus),
     row("n-mels", FEATURES, Number(1, 1024), "N", "Mel bands")
         .at(at!(data.mel.n_mels)).is("80").on_resume(Kept).scope(Corpus),
     row("n-fft", FEATURES, ANY, "N", "Samples of one Fourier transform")
@@ -352,6 +361,7 @@ mod tests {
             let other = match setting.kind {
                 Kind::Number(..) | Kind::Megabytes(_) | Kind::DeviceMegabytes => Value::Number(7),
                 Kind::Positive | Kind::Fraction | Kind::Real | Kind::Seconds => Value::Real(0.5),
+                Kind::Decibels => Value::Real(-23.0),
                 Kind::Switch(_) => Value::Switch(setting.value(&config) == Some(Value::Switch(false))),
                 Kind::Choice(words) | Kind::Schedule(words) => Value::Word(words[words.len() / 2].0.to_owned()),
                 Kind::Size => Value::Word("big".to_owned()),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tandem_audio::MelSettings;
+use tandem_audio::{MelSettings, Processing};
 use tandem_data::{CacheMode, CorpusSettings, Format};
 use tandem_device::{FeaturesOn, Placement};
 use tandem_model::Size;
@@ -120,11 +120,21 @@ pub struct DataSettings {
     pub max_tokens: Option<u64>,
     /// What a mel frame is.
     pub mel: MelSettings,
+    /// Directory of alignments that were made before; clips without one are aligned by search.
+    #[serde(default)]
+    pub alignments: Option<PathBuf>,
+    /// Silence beyond 0.1 s at both ends of a clip is cut.
+    #[serde(default)]
+    pub trim_silence: bool,
+    /// Level that the speech of each clip is brought to, in dBFS; none: as it is.
+    #[serde(default)]
+    pub loudness: Option<f64>,
 }
 
 impl Default for DataSettings {
     fn default() -> Self {
-        let CorpusSettings { mel, format, audio_dir, frontend, max_frames, max_tokens, .. } = CorpusSettings::default();
+        let CorpusSettings { mel, processing, format, audio_dir, frontend, max_frames, max_tokens, .. } =
+            CorpusSettings::default();
         DataSettings {
             batch_size: 8,
             static_shapes: false,
@@ -137,6 +147,9 @@ impl Default for DataSettings {
             max_frames,
             max_tokens,
             mel,
+            alignments: None,
+            trim_silence: processing.trim_silence,
+            loudness: processing.loudness_db,
         }
     }
 }
@@ -146,6 +159,7 @@ impl DataSettings {
     pub fn corpus(&self) -> CorpusSettings {
         CorpusSettings {
             mel: self.mel.clone(),
+            processing: self.processing(),
             format: self.format,
             speakers: self.speaker_names(),
             audio_dir: self.audio_dir.clone(),
@@ -159,6 +173,11 @@ impl DataSettings {
             max_tokens: self.max_tokens,
             ..CorpusSettings::default()
         }
+    }
+
+    /// What is done to samples before features are made of them.
+    pub fn processing(&self) -> Processing {
+        Processing { trim_silence: self.trim_silence, loudness_db: self.loudness }
     }
 
     /// The speakers whose clips are used; none: all.

@@ -13,6 +13,9 @@ use super::train_config::NanPolicy;
 use crate::optim::{OptimizationLevel, Schedule};
 use crate::task::TrainedPart;
 
+/// No level.
+const OFF: &str = "off";
+
 /// A word that a setting may be, and what it means.
 pub type Word = (&'static str, &'static str);
 
@@ -27,6 +30,8 @@ pub enum Kind {
     Fraction,
     /// Any finite number.
     Real,
+    /// A level in dBFS, from -60 to 0, or `off`.
+    Decibels,
     /// Seconds: `2`, `2s`, `1500ms`, `5m`.
     Seconds,
     /// Host memory and files in MB of 10^6 bytes, from the first number on: `512`, `512MB`, `8GB`.
@@ -122,6 +127,8 @@ impl Kind {
             Kind::Positive => positive(text).map(Value::Real),
             Kind::Fraction => fraction(text).map(Value::Real),
             Kind::Real => real(text).map(Value::Real),
+            Kind::Decibels if text == OFF => Ok(Value::Word(OFF.to_owned())),
+            Kind::Decibels => decibels(text).map(Value::Real),
             Kind::Seconds => seconds(text).map(Value::Real),
             Kind::Megabytes(least) => megabytes(text, 1000, *least, 1_000_000_000)
                 .ok_or_else(|| match least {
@@ -180,6 +187,11 @@ fn positive(text: &str) -> Result<f64, String> {
 fn fraction(text: &str) -> Result<f64, String> {
     let inside = |value: &f64| (0.0..1.0).contains(value);
     real(text).and_then(|value| Some(value).filter(inside).ok_or_else(|| "it must be from 0 to below 1".to_owned()))
+}
+
+fn decibels(text: &str) -> Result<f64, String> {
+    let inside = |level: &f64| (-60.0..=0.0).contains(level);
+    real(text).ok().filter(inside).ok_or_else(|| "write a level from -60 to 0, for example -23, or off".to_owned())
 }
 
 /// `512`, `512MB` or `8GB`, with so many MB in a GB.
@@ -271,6 +283,19 @@ impl Plain for f32 {
         if let Some(Value::Real(number)) = value {
             *self = *number as f32;
         }
+    }
+}
+
+/// A level, or `off`.
+impl Plain for Option<f64> {
+    fn show(&self) -> Option<Value> {
+        Some(self.map_or_else(|| Value::Word(OFF.to_owned()), Value::Real))
+    }
+    fn assign(&mut self, value: Option<&Value>) {
+        *self = match value {
+            Some(Value::Real(number)) => Some(*number),
+            _ => None,
+        };
     }
 }
 
@@ -419,6 +444,10 @@ mod tests {
             (Kind::Positive, "0", Err("it must be greater than 0")),
             (Kind::Fraction, "0.999", Ok("0.999")),
             (Kind::Fraction, "1", Err("it must be from 0 to below 1")),
+            (Kind::Decibels, "-23", Ok("-23.0")),
+            (Kind::Decibels, "off", Ok("off")),
+            (Kind::Decibels, "3", Err("write a level from -60 to 0, for example -23, or off")),
+            (Kind::Decibels, "loud", Err("write a level from -60 to 0, for example -23, or off")),
             (Kind::Seconds, "1500ms", Ok("1.5")),
             (Kind::Seconds, "-1", Err("it must be 0 or more, and at most 1000000")),
             (Kind::Megabytes(1), "8GB", Ok("8000")),

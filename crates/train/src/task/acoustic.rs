@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use tandem_audio::{MelSettings, MelStats};
-use tandem_data::{Batch, Corpus, LoadSettings};
+use tandem_audio::MelStats;
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
 use tandem_flow::Fault;
 use tandem_model::{
     Device, DeviceMel, HostInputs, InputShape, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice,
@@ -158,10 +158,11 @@ impl SpeechTask for Acoustic {
         &self,
         model: Voice,
         batch: &HeldOutBatch,
-        (mel, stats): (&MelSettings, &MelStats),
+        (corpus, stats): (&CorpusSettings, &MelStats),
         device: &Device,
     ) -> Result<Speech, String> {
-        let bundle = Bundle { config: self.config.clone(), mel: mel.clone(), stats: stats.clone() };
+        let (config, mel) = (self.config.clone(), corpus.mel.clone());
+        let bundle = Bundle { config, mel, processing: corpus.processing, stats: stats.clone() };
         let synthesizer = Synthesizer::new(model, bundle, device);
         synthesizer.synthesize_row(&batch.inputs, 0).map_err(|error| error.to_string())
     }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use tandem_audio::{MelSettings, MelStats};
-use tandem_data::{Batch, Corpus, LoadSettings};
+use tandem_audio::MelStats;
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
 use tandem_flow::Fault;
 use tandem_model::{Device, ModelConfig, VocoderConfig};
 use tandem_synth::Speech;
@@ -235,7 +235,7 @@ pub trait SpeechTask: Task + Sync {
         &self,
         model: Self::Model,
         batch: &Self::HeldOut,
-        features: (&MelSettings, &MelStats),
+        features: (&CorpusSettings, &MelStats),
         device: &Device,
     ) -> Result<Speech, String>;
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tandem_audio::{LogMel, MelSettings, MelStats, SourceFilter, mel_filters};
-use tandem_data::{Batch, Corpus, LoadSettings};
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
 use tandem_flow::{Cursor, Fault, Random};
 use tandem_model::kernels::Stft;
 use tandem_model::{Device, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderConfig, VocoderInputs, VocoderLosses};
@@ -161,7 +161,7 @@ impl SpeechTask for Vocoder {
     }
 
     fn load_settings(&self, plain: LoadSettings, _: &Arc<MelStats>, _: bool) -> LoadSettings {
-        LoadSettings { as_signal: true, ..plain }
+        LoadSettings { as_signal: true, durations: Arc::default(), ..plain }
     }
 
     fn prepare(&self, batch: Batch, stats: &MelStats, seed: u64, _: Option<&DataLane>) -> Result<Segments, Fault> {
@@ -223,9 +223,10 @@ impl SpeechTask for Vocoder {
         &self,
         model: NeuralVocoder,
         batch: &HostVocoderInputs,
-        (mel, _): (&MelSettings, &MelStats),
+        (corpus, _): (&CorpusSettings, &MelStats),
         device: &Device,
     ) -> Result<Speech, String> {
+        let mel = &corpus.mel;
         let waveform = model.synthesize(&batch.rows(0..1).upload(device));
         let samples = waveform.into_data().try_into_vec::<f32>().map_err(|error| format!("{error:?}"))?;
         let (first, length) = (mel.padding_samples(), batch.lengths[0].saturating_sub(1) * mel.hop_length);

@@ -72,7 +72,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
     pub(super) fn sample(&self, validation: &[T::HeldOut], step: u64, on_event: OnEvent<'_>) {
         let Some(batch) = validation.first() else { return };
         let model = self.lock().ema().model().clone();
-        let features = (&self.data.corpus.settings().mel, &self.stats);
+        let features = (self.data.corpus.settings(), &self.stats);
         let path = self.run.samples().join(format!("step-{step:08}.wav"));
         let at = |error: std::io::Error| format!("{}: {error}", path.display());
         let made = std::fs::create_dir_all(self.run.samples())

@@ -1,5 +1,6 @@
 //! Precedence, resume, limits and fallbacks, as tables.
 
+use tandem_audio::Processing;
 use tandem_device::{Inventory, Lanes, Request, Selector, WrongResult};
 
 use super::*;
@@ -71,7 +72,7 @@ fn flag_over_file_over_run_over_preset_over_default() {
 #[test]
 fn what_is_learned_is_that_of_the_resumed_run() {
     let first = "batch-size=4 grad-accum=2 sample-rate=16000 n-mels=40 fmax=7000 audio-folder=sound seed=3 \
-                 max-mel-frames=900 model-size=smoke";
+                 max-mel-frames=900 model-size=smoke trim-silence loudness=-23";
     let (run, _) = resolve(&requested(first), None, &cpu()).expect("settings");
     assert_eq!((run.data.batch_size, run.data.mel.sample_rate, run.data.mel.n_mels), (8, 16_000, 40));
     let (again, resolved) = resolve(&Requested::new(), Some(&run), &cpu()).expect("nothing is given again");
@@ -79,6 +80,7 @@ fn what_is_learned_is_that_of_the_resumed_run() {
     assert_eq!(one(&resolved, "sample-rate"), ("16000".to_owned(), RESUMED.to_owned()));
     let corpus = resolve_corpus(&Requested::new(), Some(&run)).expect("nothing is given again");
     assert_eq!((corpus.mel.sample_rate, corpus.audio_dir.as_str()), (16_000, "sound"));
+    assert_eq!(corpus.processing, Processing { trim_silence: true, loudness_db: Some(-23.0) });
     // The same batch in other micro-batches.
     let (parts, resolved) = resolve(&requested("grad-accum=4"), Some(&run), &cpu()).expect("the same batch");
     assert_eq!((parts.data.batch_size, parts.optimizer.grad_accum), (8, 4));
@@ -86,6 +88,9 @@ fn what_is_learned_is_that_of_the_resumed_run() {
     for (words, line) in [
         ("sample-rate=22050", "--sample-rate: 22050 here, 16000 in the checkpoint"),
         ("fmax=8000", "--fmax: 8000.0 here, 7000.0 in the checkpoint"),
+        ("no-trim-silence", "--trim-silence: false here, true in the checkpoint"),
+        ("loudness=-20", "--loudness: -20.0 here, -23.0 in the checkpoint"),
+        ("loudness=off", "--loudness: off here, -23.0 in the checkpoint"),
         ("audio-folder=wavs", "--audio-folder: wavs here, sound in the checkpoint"),
         ("batch-size=5", "--batch-size x --grad-accum: 10 here, 8 in the checkpoint"),
         ("seed=4", "--seed: 4 here, 3 in the checkpoint"),
