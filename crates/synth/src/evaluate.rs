@@ -308,7 +308,8 @@ mod tests {
         assert_eq!(parse_times(text, 100), Some(vec![("<sil>".into(), 1.0), ("h".into(), 2.0), (",".into(), 3.5)]));
         assert_eq!(parse_times("no times", 100), None);
         // Of three seconds the first half and the last quarter of a second are trimmed.
-        let entry = IndexEntry { rate: 100, start: 50, samples: 225, ..IndexEntry::default() };
+        let mut entry = IndexEntry::default();
+        (entry.rate, entry.start, entry.samples) = (100, 50, 225);
         assert_eq!([0.2, 0.5, 1.0, 2.75, 3.0].map(|end| in_clip(end, &entry)), [0.0, 0.0, 0.5, 2.25, 2.25]);
     }
 }
