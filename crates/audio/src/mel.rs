@@ -250,6 +250,17 @@ impl LogMel {
     pub fn compute_into(&mut self, buffer: &mut Vec<f32>, out: &mut [f32], stride: usize) -> usize {
         let frames = self.settings.frames(buffer.len().saturating_sub(self.settings.padding_samples()));
         self.settings.pad(buffer);
+        self.compute_padded(buffer, frames, out, stride);
+        frames
+    }
+
+    /// The log-mel of the first `frames` frames of samples that are padded already ([`MelSettings::signal_samples`]), such as a
+    /// segment of a clip; value `m` of frame `t` goes to `out[m * stride + t]`.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer samples, or `out` is too small for the frames.
+    pub fn compute_padded(&mut self, buffer: &[f32], frames: usize, out: &mut [f32], stride: usize) {
         match &mut self.transform {
             Transform::Wide { wide, scratch, exact } => {
                 wide.run(buffer, frames, out, stride, scratch);
@@ -272,7 +283,6 @@ impl LogMel {
                 }
             }
         }
-        frames
     }
 }
 

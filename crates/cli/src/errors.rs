@@ -10,6 +10,7 @@ use tandem_data::{ConvertError, CorpusError, FaultReport, Format, MetadataError,
 use tandem_device::{OpenError, SelfTestError, WrongResult};
 use tandem_synth::SynthesisError;
 use tandem_train::checkpoint::FORMAT;
+use tandem_train::task::TrainedPart;
 use tandem_train::{CheckpointError, DataError, LaneError, Purpose, RecordError, RunError, TrainError, VoiceError};
 
 use crate::messages::Messages;
@@ -186,6 +187,11 @@ impl Explain for CheckpointError {
             ),
             CheckpointError::Mismatch(path, lines) => {
                 Text::List(Box::new(about("error-other-run", path)), lines.iter().map(shown).collect())
+            }
+            CheckpointError::OtherPart { path, found: TrainedPart::Vocoder, .. } => about("error-is-a-vocoder", path),
+            CheckpointError::OtherPart { path, .. } => about("error-not-a-vocoder", path),
+            CheckpointError::OtherMel(path, lines) => {
+                Text::List(Box::new(about("error-vocoder-mel", path)), lines.iter().map(shown).collect())
             }
         }
     }

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use tandem_model::Losses;
 use tandem_observe::{EventFile, METRICS, Metric, MetricsServer, Read, Sample, exposition};
 use tandem_train::{Event, ResolvedSetting};
 
@@ -46,9 +45,9 @@ impl Board {
                     curves(file, snapshot.progress.step, metric, &metric.samples(snapshot))?;
                 }
             }
-            Event::Validation { step, loss, terms, .. } => {
+            Event::Validation { step, loss, names, terms, .. } => {
                 file.scalar(*step, "validation/loss", *loss)?;
-                for (name, value) in Losses::NAMES.iter().zip(terms) {
+                for (name, value) in names.iter().zip(terms) {
                     file.scalar(*step, &format!("validation/{name}"), *value)?;
                 }
             }

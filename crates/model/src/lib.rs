@@ -1,4 +1,4 @@
-//! The acoustic model: XTTS-style speaker conditioning on a flow-matching core (OT-CFM), text to mel.
+//! The acoustic model: XTTS-style speaker conditioning on a flow-matching core (OT-CFM), text to mel; and the neural vocoder.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | `pitch.rs` | pitch conditioning: predictor and embedding |
 //! | `decoder.rs` | mean decoder, and flow-matching decoder: `x_t` to the clean mel `x1` |
 //! | `voice.rs` | [`Voice`]: all of it; losses, and the parts that synthesis calls |
+//! | `vocoder.rs` | [`NeuralVocoder`]: mel and pitch to waveform, its batches and its losses |
 //! | `weights.rs` | parameters by name, safetensors |
 //!
 //! Nothing here assumes a device: a model and its inputs live on the [`Device`] they are made on.
@@ -27,6 +28,7 @@ mod nn;
 mod pitch;
 mod speaker;
 mod text_encoder;
+mod vocoder;
 mod voice;
 pub mod weights;
 
@@ -44,4 +46,8 @@ pub use nn::{Attention, Conv1d, DepthwiseConv1d, Embedding, LayerNorm, Linear, M
 pub use pitch::{Pitch, PitchInputs};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
+pub use vocoder::{
+    HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig, VocoderInputs, VocoderLosses,
+    pitch_features,
+};
 pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sampler.rs` | [`sample_mel`]: durations, then the flow from noise to mel (Euler or midpoint) |
 //! | `synthesizer.rs` | [`Synthesizer`]: tokens to waveform; speakers from reference audio or by name |
+//! | `neural_vocoder.rs` | [`TrainedVocoder`]: a trained vocoder, mel to waveform |
 //! | `sentences.rs` | [`sentences`]: a long text in pieces |
 //! | `speaking.rs` | [`Sentences`] (encoded) and [`Speaking`] (spoken, in batches): iterators over a text of any length |
 //! | `join.rs` | [`Joiner`]: the waveforms of sentences one after the other, without clicks |
@@ -17,6 +18,7 @@
 mod evaluate;
 mod join;
 mod misfit;
+mod neural_vocoder;
 mod sampler;
 mod sentences;
 mod speaking;
@@ -29,6 +31,7 @@ pub use evaluate::{
 };
 pub use join::{Joined, Joiner};
 pub use misfit::{Misfit, misfit_reason, misfits, odd_misfits};
+pub use neural_vocoder::{TrainedVocoder, vocoder_row};
 pub use sampler::{SampledMel, Solver, SynthesisSettings, sample_mel};
 pub use sentences::sentences;
 pub use speaking::{MOST_TOKENS, Sentence, Sentences, Speaking, Utterance};

@@ -157,6 +157,13 @@ impl Synthesizer {
         Synthesizer { voice, bundle, device: device.clone(), vocoder: OnceLock::new() }
     }
 
+    /// The same with another vocoder than Griffin-Lim; its frames must be those of the voice.
+    pub fn with_vocoder(mut self, vocoder: Box<dyn Vocoder>) -> Synthesizer {
+        debug_assert_eq!(vocoder.mel(), &self.bundle.mel);
+        self.vocoder = OnceLock::from(vocoder);
+        self
+    }
+
     /// Puts weights on a device.
     pub fn from_weights(bundle: Bundle, tensors: &Tensors, device: &Device) -> Result<Synthesizer, SynthesisError> {
         let values = tensors.values().map(|tensor| tensor.values.len()).sum();

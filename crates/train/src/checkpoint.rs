@@ -23,12 +23,13 @@ use tandem_data::CorpusSettings;
 use tandem_data::files::{make_readable, remove_leftovers, sync_dir, write_atomically};
 use tandem_flow::Cursor;
 use tandem_model::weights::{self, Tensors};
-use tandem_model::{Device, ModelConfig};
-use tandem_synth::{Bundle, SynthesisError, Synthesizer};
+use tandem_model::{Device, ModelConfig, REFERENCE_FRAMES};
+use tandem_synth::{Bundle, SynthesisError, Synthesizer, TrainedVocoder};
 use tandem_text::Frontend;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::settings::TrainConfig;
+use crate::task::{PartConfig, TrainedPart};
 
 /// Changing what the files mean changes this.
 pub const FORMAT: u32 = 4;
@@ -72,7 +73,7 @@ pub struct State {
     /// How the run was set up.
     pub settings: TrainConfig,
     /// Shapes of the model.
-    pub model: ModelConfig,
+    pub model: PartConfig,
     /// What a frame is.
     pub mel: MelSettings,
     /// How frames are normalized.
@@ -84,13 +85,31 @@ pub struct State {
 }
 
 impl State {
-    /// What synthesis needs of it.
-    pub fn bundle(&self) -> Bundle {
-        Bundle {
-            config: self.model.clone(),
+    /// What synthesis needs of it, if it is an acoustic model's.
+    pub fn bundle(&self) -> Option<Bundle> {
+        Some(Bundle {
+            config: self.model.acoustic()?.clone(),
             mel: self.mel.clone(),
             processing: self.settings.data.processing(),
             stats: self.stats.clone(),
+        })
+    }
+
+    /// What batches for its acoustic model look like: frames of a decoder position, and frames of reference audio.
+    pub fn batch_shape(&self) -> (usize, Option<usize>) {
+        let shape = |config: &ModelConfig| (config.decoder.group, config.reference.then_some(REFERENCE_FRAMES));
+        self.model.acoustic().map_or((1, None), shape)
+    }
+
+    /// Whether it is of the part of a voice that is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::OtherPart`] if it is not.
+    pub fn check_part(&self, path: &Path, needed: TrainedPart) -> Result<(), CheckpointError> {
+        match self.model.part() {
+            found if found == needed => Ok(()),
+            found => Err(CheckpointError::OtherPart { path: path.to_owned(), found, needed }),
         }
     }
 
@@ -196,6 +215,17 @@ pub enum CheckpointError {
     State(PathBuf, serde_json::Error),
     /// It belongs to another model, vocabulary, data or setting: what differs, one line each.
     Mismatch(PathBuf, Vec<String>),
+    /// It is of another part of a voice than the one that is needed.
+    OtherPart {
+        /// The checkpoint or run.
+        path: PathBuf,
+        /// What it is.
+        found: TrainedPart,
+        /// What it should be.
+        needed: TrainedPart,
+    },
+    /// A vocoder whose frames are not those of the voice: what differs, one line each.
+    OtherMel(PathBuf, Vec<String>),
 }
 
 impl fmt::Display for CheckpointError {
@@ -220,6 +250,16 @@ impl fmt::Display for CheckpointError {
             }
             CheckpointError::Mismatch(path, lines) => {
                 write!(f, "{} belongs to another run", path.display())?;
+                lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
+            }
+            CheckpointError::OtherPart { path, found: TrainedPart::Vocoder, .. } => {
+                write!(f, "{} is a vocoder, not a voice: it has no text and no speakers", path.display())
+            }
+            CheckpointError::OtherPart { path, .. } => {
+                write!(f, "{} is a voice (an acoustic model), not a vocoder", path.display())
+            }
+            CheckpointError::OtherMel(path, lines) => {
+                write!(f, "{} is a vocoder for other mels than those of the voice", path.display())?;
                 lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
             }
         }
@@ -449,7 +489,13 @@ fn parse_state(dir: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
     let damaged = |what: String| CheckpointError::Damaged(dir.to_owned(), format!("{STATE}: {what}"));
     state.model.check().map_err(damaged)?;
     state.mel.check().map_err(|error| damaged(error.to_string()))?;
-    let (bands, stats) = (state.model.n_mels, &state.stats);
+    if let PartConfig::Vocoder(vocoder) = &state.model
+        && [vocoder.n_fft, vocoder.hop_length, vocoder.win_length]
+            != [state.mel.n_fft, state.mel.hop_length, state.mel.win_length]
+    {
+        return Err(damaged("frames of the vocoder that are not those of its features".to_owned()));
+    }
+    let (bands, stats) = (state.model.n_mels(), &state.stats);
     if [state.mel.n_mels, stats.mean.len(), stats.std.len()] != [bands; 3] {
         return Err(damaged(format!("{bands} mel bands of the model, other numbers of its features")));
     }
@@ -459,8 +505,39 @@ fn parse_state(dir: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
 /// The voice of a checkpoint, on a device, with its averaged weights.
 pub fn open_voice(dir: &Path, device: &Device) -> Result<(Synthesizer, State), VoiceError> {
     let (state, tensors) = read_averaged(dir).map_err(VoiceError::Checkpoint)?;
-    let synthesizer = Synthesizer::from_weights(state.bundle(), &tensors, device).map_err(VoiceError::Synthesis)?;
+    state.check_part(dir, TrainedPart::Acoustic).map_err(VoiceError::Checkpoint)?;
+    let bundle = state.bundle().expect("of an acoustic model");
+    let synthesizer = Synthesizer::from_weights(bundle, &tensors, device).map_err(VoiceError::Synthesis)?;
     Ok((synthesizer, state))
+}
+
+/// The vocoder of a run or a checkpoint, on a device, with its averaged weights; for frames of these settings.
+///
+/// # Errors
+///
+/// [`CheckpointError::OtherPart`] if it is no vocoder, [`CheckpointError::OtherMel`] if its frames are others.
+pub fn open_trained_vocoder(path: &Path, mel: &MelSettings, device: &Device) -> Result<TrainedVocoder, VoiceError> {
+    let dir = find(path).map_err(VoiceError::Checkpoint)?;
+    let (state, tensors) = read_averaged(&dir).map_err(VoiceError::Checkpoint)?;
+    state.check_part(path, TrainedPart::Vocoder).map_err(VoiceError::Checkpoint)?;
+    let differences = mel_differences(mel, &state.mel);
+    if !differences.is_empty() {
+        return Err(VoiceError::Checkpoint(CheckpointError::OtherMel(path.to_owned(), differences)));
+    }
+    let config = state.model.vocoder().expect("just checked");
+    TrainedVocoder::from_weights(config, mel, state.stats.clone(), &tensors, device).map_err(VoiceError::Synthesis)
+}
+
+/// What differs between two kinds of frames; one line each.
+pub(crate) fn mel_differences(here: &MelSettings, there: &MelSettings) -> Vec<String> {
+    let fields = |mel: &MelSettings| match serde_json::to_value(mel) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (mine, theirs) = (fields(here), fields(there));
+    let differ = mine.iter().filter(|(name, value)| theirs.get(*name) != Some(value));
+    let none = serde_json::Value::Null;
+    differ.map(|(name, value)| format!("{name}: {value} here, {} there", theirs.get(name).unwrap_or(&none))).collect()
 }
 
 /// Why the voice of a checkpoint cannot be used.

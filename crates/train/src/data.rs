@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tandem_audio::{MelStats, SettingsError};
 use tandem_data::{AlignmentsError, Corpus, Durations, LoadSettings, Loader, PlannedBatch, split};
-use tandem_device::FeaturesOn;
 use tandem_flow::Cursor;
 use tandem_model::REFERENCE_FRAMES;
 use tandem_model::weights::{HostTensor, Tensors};
@@ -238,9 +237,8 @@ impl Data {
 
     /// The loader of a run: the training clips, with a cache for what the data lane reads of them. Everything else that the run reads of
     /// this corpus is a view of it.
-    pub(crate) fn loader(&self, settings: &TrainConfig, features: FeaturesOn) -> Result<Arc<Loader>, DataError> {
+    pub(crate) fn loader(&self, settings: &TrainConfig, as_signal: bool) -> Result<Arc<Loader>, DataError> {
         let cache = self.corpus.cache(settings.pipeline.cache, settings.pipeline.cache_limit);
-        let as_signal = features == FeaturesOn::Data;
         let durations = self.durations.clone();
         let settings = LoadSettings { as_signal, durations, ..load_settings(settings, settings.data.batch_size) };
         Loader::new(self.corpus.clone(), self.clips.clone(), settings, cache).map_err(DataError::Features)

@@ -94,6 +94,8 @@ pub enum Event<'a> {
         step: u64,
         /// The loss.
         loss: f64,
+        /// The names of its terms.
+        names: &'static [&'static str],
         /// Its terms.
         terms: Vec<f64>,
         /// Whether it is the best so far.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use tandem_audio::MelStats;
 use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings};
 use tandem_device::{FeaturesOn, Lanes};
-use tandem_flow::{Autotune, Budget, Context, Cursor, Fault, Flow, Knob, Oversize, Place, Stage};
-use tandem_model::{Device, InputShape};
+use tandem_flow::{Autotune, Budget, Context, Cursor, Flow, Knob, Oversize, Place, Stage};
+use tandem_model::Device;
 use tandem_synth::HeldOutBatch;
 
 use crate::data::{Data, DataError};
@@ -23,6 +23,7 @@ use crate::fault_injection::LaneFault;
 use crate::features::{Ready, prepare};
 use crate::lane::{DataLane, Gauge};
 use crate::settings::TrainConfig;
+use crate::task::{Acoustic, SpeechTask};
 
 /// How batches are formed.
 pub(crate) fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
@@ -60,7 +61,8 @@ pub(crate) const DATA_LANE: &str = "data lane";
 pub(crate) const MODEL_LANE: &str = "model lane";
 
 /// Makes the batches of a run.
-pub struct Feed {
+pub struct Feed<T: SpeechTask = Acoustic> {
+    task: T,
     loader: Arc<Loader>,
     /// The same batches with features from the CPU.
     on_host: Arc<Loader>,
@@ -68,8 +70,6 @@ pub struct Feed {
     model: Device,
     stats: Arc<MelStats>,
     seed: u64,
-    shape: InputShape,
-    reference: Option<usize>,
     workers: Knob,
     buffer_size: Knob,
     data_queue: Knob,
@@ -78,19 +78,19 @@ pub struct Feed {
     fault: Option<LaneFault>,
 }
 
-impl Feed {
+impl<T: SpeechTask> Feed<T> {
     /// For these data and settings, on these devices; batches arrive on `model`, the model's device as it learns.
     pub fn new(
         data: &Data,
         settings: &TrainConfig,
         stats: &MelStats,
-        (shape, reference): (InputShape, Option<usize>),
+        task: T,
         lanes: &Lanes,
         model: &Device,
         budgets: &Budgets,
-    ) -> Result<Feed, DataError> {
-        let loader = data.loader(settings, lanes.placement.features)?;
-        Feed::with_loader(&loader, data, settings, stats, (shape, reference), lanes, model, budgets)
+    ) -> Result<Feed<T>, DataError> {
+        let loader = data.loader(settings, T::OF_SAMPLES || lanes.placement.features == FeaturesOn::Data)?;
+        Feed::with_loader(&loader, data, settings, stats, task, lanes, model, budgets)
     }
 
     /// The same with a loader of the run, whose cache may hold clips already.
@@ -100,13 +100,15 @@ impl Feed {
         data: &Data,
         settings: &TrainConfig,
         stats: &MelStats,
-        (shape, reference): (InputShape, Option<usize>),
+        task: T,
         lanes: &Lanes,
         model: &Device,
         budgets: &Budgets,
-    ) -> Result<Feed, DataError> {
+    ) -> Result<Feed<T>, DataError> {
         let lane = match lanes.placement.features {
             FeaturesOn::Cpu => None,
+            // It is samples that are learned; what else a step needs is made on the host.
+            FeaturesOn::Data if T::OF_SAMPLES => None,
             FeaturesOn::Data => {
                 let lane = DataLane::new(&data.corpus.settings().mel, stats, &lanes.data)?;
                 Some(Arc::new(lane.piece_bytes(budgets.data.limit_bytes() / 4)))
@@ -121,17 +123,10 @@ impl Feed {
             }
         };
         let stats = Arc::new(stats.clone());
-        let make = |as_signal: bool| {
-            let settings = LoadSettings {
-                reference_frames: reference,
-                as_signal,
-                normalize: (!as_signal).then(|| stats.clone()),
-                group: shape.group,
-                noise: true,
-                durations: data.durations.clone(),
-                ..load_settings(settings, settings.data.batch_size)
-            };
-            loader.view(data.clips.clone(), settings)
+        let make = |on_data_lane: bool| {
+            let plain =
+                LoadSettings { durations: data.durations.clone(), ..load_settings(settings, settings.data.batch_size) };
+            loader.view(data.clips.clone(), task.load_settings(plain, &stats, on_data_lane))
         };
         let from_files = make(lane.is_some());
         Ok(Feed {
@@ -141,8 +136,7 @@ impl Feed {
             model: model.clone(),
             stats,
             seed: settings.run.seed,
-            shape,
-            reference,
+            task,
             workers: knob("workers", settings.pipeline.workers, settings.pipeline.max_workers),
             buffer_size: knob("buffer", settings.pipeline.buffer_size, settings.pipeline.buffer_size),
             // One of the batches under way is the one that is prepared.
@@ -165,11 +159,12 @@ impl Feed {
     }
 
     /// The pipeline up to the model, from `start` on. Its threads live as long as the run: no stall between epochs.
-    pub fn flow(&self, context: &Context, start: Cursor, epochs: u64) -> Flow<Ready> {
+    pub fn flow(&self, context: &Context, start: Cursor, epochs: u64) -> Flow<Ready<T::Inputs>> {
         let Budgets { host, data, model } = &self.budgets;
-        let (stats, seed, shape, lane) = (self.stats.clone(), self.seed, self.shape, self.lane.clone());
+        let (stats, seed, lane) = (self.stats.clone(), self.seed, self.lane.clone());
+        let (preparer, counter, uploader) = (self.task.clone(), self.task.clone(), self.task.clone());
         let (sizer, device, fault, surroundings) = (lane.clone(), self.model.clone(), self.fault, context.clone());
-        let reference = self.reference.unwrap_or(0);
+        let reference = self.task.reference_frames().unwrap_or(0);
         self.loader
             .flow(context, start, epochs, &self.workers, &self.buffer_size, host)
             .lease(data, move |batch| {
@@ -179,18 +174,11 @@ impl Feed {
                 if let Some(fault) = fault {
                     fault.inject(batch.cursor, &surroundings)?;
                 }
-                let mut prepared = prepare(batch, &stats, seed, shape.group);
-                let audio = match &lane {
-                    None => None,
-                    Some(lane) => {
-                        lane.features(&mut prepared).map_err(|error| Fault::new(error.to_string()).fatal())?
-                    }
-                };
-                Ok((prepared, audio))
+                preparer.prepare(batch, &stats, seed, lane.as_deref())
             })
             .prefetch(Place::Data, &self.data_queue)
-            .lease(model, move |(prepared, _)| prepared.inputs.device_bytes(&shape))
-            .stage(Stage::Transfer, move |(prepared, audio)| Ok(prepared.upload(audio, &shape, &device)))
+            .lease(model, move |prepared| counter.prepared_bytes(prepared))
+            .stage(Stage::Transfer, move |prepared| Ok(uploader.upload(prepared, &device)))
             .release(host)
             .release(data)
             .prefetch(Place::Model, &self.prefetch_buffer_size)
@@ -236,21 +224,22 @@ impl Feed {
     }
 
     /// A batch that takes at least as much memory as any of any epoch.
-    pub fn longest(&self) -> Option<Ready> {
+    pub fn longest(&self) -> Option<Ready<T::Inputs>> {
         let planned = self.loader.largest()?;
         // Made on the host in any case: the data lane's device keeps memory for every thread that uses it.
         let batch = self.on_host.load(&planned);
         if batch.clips.is_empty() {
             return None;
         }
-        Some(prepare(batch, &self.stats, self.seed, self.shape.group).upload(None, &self.shape, &self.model))
+        let prepared = self.task.prepare(batch, &self.stats, self.seed, None).ok()?;
+        Some(self.task.upload(prepared, &self.model))
     }
 
     /// Bytes that the largest batch takes on the host and on the data lane's device.
     pub fn longest_bytes(&self) -> (usize, u64) {
         let Some(largest) = self.loader.largest() else { return (0, 0) };
-        let data =
-            |lane: &Arc<DataLane>| lane.batch_bytes(largest.rows, largest.frames, self.reference.unwrap_or(0)) as u64;
+        let reference = self.task.reference_frames().unwrap_or(0);
+        let data = |lane: &Arc<DataLane>| lane.batch_bytes(largest.rows, largest.frames, reference) as u64;
         (self.loader.batch_bytes(&largest), self.lane.as_ref().map_or(0, data))
     }
 
@@ -280,21 +269,23 @@ impl Feed {
     }
 
     /// Up to `most` validation clips, always the same, with always the same noise.
-    pub fn validation(
-        &self,
-        data: &Data,
-        settings: &TrainConfig,
-        reference: Option<usize>,
-        most: usize,
-    ) -> Result<Vec<HeldOutBatch>, DataError> {
-        if !Arc::ptr_eq(&data.corpus, &data.validation) {
-            return validation_batches(data, settings, &self.stats, self.shape.group, reference, most);
-        }
-        let settings = LoadSettings {
-            durations: data.validation_durations.clone(),
-            ..validation_settings(settings, &self.stats, self.shape.group, reference)
+    pub fn validation(&self, data: &Data, settings: &TrainConfig, most: usize) -> Result<Vec<T::HeldOut>, DataError> {
+        let plain =
+            LoadSettings { durations: data.validation_durations.clone(), ..plain_validation_settings(settings) };
+        let settings = self.task.load_settings(plain, &self.stats, false);
+        let clips = validation_clips(data, most);
+        let loader = match Arc::ptr_eq(&data.corpus, &data.validation) {
+            true => self.on_host.view(clips, settings),
+            false => {
+                let cache = data.validation.cache(CacheMode::Off, 0);
+                Loader::new(data.validation.clone(), clips, settings, cache).map_err(DataError::Features)?
+            }
         };
-        held_out(&self.on_host.view(validation_clips(data, most), settings), &self.stats, self.shape.group)
+        let batches = loader.plan(0).into_iter().map(|planned| loader.load(&planned));
+        let held_out: Vec<T::HeldOut> = (batches.filter(|batch| !batch.clips.is_empty()))
+            .map(|batch| self.task.held_out(batch, &self.stats))
+            .collect();
+        if held_out.is_empty() { Err(DataError::NoValidation) } else { Ok(held_out) }
     }
 }
 
@@ -375,16 +366,19 @@ fn validation_settings(
     group: usize,
     reference: Option<usize>,
 ) -> LoadSettings {
-    let batch_size = settings.data.batch_size.min(16);
     LoadSettings {
-        plan: PlanSettings { batch_size, seed: 0, static_shapes: false, plain_order: false },
         reference_frames: reference,
         normalize: Some(Arc::new(stats.clone())),
         group,
         noise: true,
-        pitch: true,
-        ..LoadSettings::default()
+        ..plain_validation_settings(settings)
     }
+}
+
+fn plain_validation_settings(settings: &TrainConfig) -> LoadSettings {
+    let batch_size = settings.data.batch_size.min(16);
+    let plan = PlanSettings { batch_size, seed: 0, static_shapes: false, plain_order: false };
+    LoadSettings { plan, pitch: true, ..LoadSettings::default() }
 }
 
 fn held_out(loader: &Loader, stats: &MelStats, group: usize) -> Result<Vec<HeldOutBatch>, DataError> {

@@ -15,6 +15,7 @@ use crate::feed::{Budgets, Feed};
 use crate::lane::Gauge;
 use crate::memory;
 use crate::settings::TrainConfig;
+use crate::task::SpeechTask;
 
 /// What an allocator on a device takes more than it was seen to take, in pages.
 const PAGES: u64 = 2 << 20;
@@ -243,7 +244,12 @@ impl Guard {
 }
 
 /// What watches the memory of the data lane and of the model lane.
-pub(crate) fn guards(feed: &Feed, settings: &TrainConfig, lanes: &Lanes, budgets: &Budgets) -> (Guard, Guard) {
+pub(crate) fn guards<T: SpeechTask>(
+    feed: &Feed<T>,
+    settings: &TrainConfig,
+    lanes: &Lanes,
+    budgets: &Budgets,
+) -> (Guard, Guard) {
     let Lanes { placement, model, .. } = lanes;
     let data_source = feed.lane_gauge().map_or(Source::Counted, Source::Gauge);
     let model_source = if model.memory_pool_usage().is_some() {

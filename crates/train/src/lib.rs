@@ -11,7 +11,7 @@
 //! | `preflight.rs` | the longest batch before the first step |
 //! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
 //! | `step.rs` | [`Learner`]: one step |
-//! | `task/` | what is trained: [`task::Task`], the acoustic model |
+//! | `task/` | what is trained: [`task::Task`], the acoustic model, the vocoder |
 //! | `optim/` | [`Optimizer`], [`AdamW`], [`LearningRate`], [`LossScale`], [`Ema`] |
 //! | `reduce/` | sums and agreements over the processes of a run; one process |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |

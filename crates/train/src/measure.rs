@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use tandem_audio::MelStats;
 use tandem_data::CacheMode;
+use tandem_device::Lanes;
 use tandem_device::memory::Footprint;
-use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Context, Cursor, Stage};
-use tandem_model::{InputShape, ModelConfig, REFERENCE_FRAMES, weights};
+use tandem_model::weights;
 use tandem_observe::Paces;
 
 use crate::data::{Data, DataError};
@@ -18,6 +18,7 @@ use crate::guard::guards;
 use crate::preflight::preflight;
 use crate::settings::TrainConfig;
 use crate::step::{Learner, StepRecord, learning_device};
+use crate::task::{Acoustic, SpeechTask};
 
 /// What the model alone takes.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct MeasuredModel {
 /// What is needed for a feed.
 pub(crate) struct Stand {
     pub(crate) settings: TrainConfig,
-    pub(crate) config: ModelConfig,
+    pub(crate) task: Acoustic,
     stats: MelStats,
     pub(crate) budgets: Budgets,
 }
@@ -46,20 +47,17 @@ impl Stand {
     pub(crate) fn new(data: &Data, settings: &TrainConfig) -> Result<Stand, TrainError> {
         let mut settings = settings.clone();
         settings.pipeline.autotune = false;
-        let loader = data.loader(&settings, FeaturesOn::Cpu)?;
+        let loader = data.loader(&settings, false)?;
         let stats = measure_mel_stats(&loader).ok_or(DataError::NoStatistics)?;
-        let reference = data.corpus.speakers().len() > 1;
-        let n_mels = data.corpus.settings().mel.n_mels;
-        let config = ModelConfig::new(settings.model.size, data.corpus.frontend().vocabulary.size(), n_mels, reference);
+        let task = Acoustic::new(&settings, &data.corpus)?;
         let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
-        Ok(Stand { settings, config, stats, budgets })
+        Ok(Stand { settings, task, stats, budgets })
     }
 
     pub(crate) fn feed(&self, data: &Data, lanes: &Lanes) -> Result<Feed, TrainError> {
         let device = learning_device(&lanes.model, &self.settings);
-        let shape = (InputShape::new(&self.config), self.config.reference.then_some(REFERENCE_FRAMES));
         let Stand { settings, stats, budgets, .. } = self;
-        Ok(Feed::new(data, settings, stats, shape, lanes, &device, budgets)?)
+        Ok(Feed::new(data, settings, stats, self.task.clone(), lanes, &device, budgets)?)
     }
 }
 
@@ -115,13 +113,13 @@ pub fn measure_model(
 ) -> Result<Option<MeasuredModel>, TrainError> {
     let stand = Stand::new(data, &uncached(settings))?;
     let feed = stand.feed(data, lanes)?;
-    let mut learner = Learner::new(&stand.config, &stand.settings, &lanes.model);
+    let mut learner = Learner::with_task(stand.task.clone(), &stand.settings, &lanes.model);
     let parameters = weights::parameters(learner.model()).iter().map(|info| info.count).sum();
     let (_, mut guard) = guards(&feed, &stand.settings, lanes, &stand.budgets);
     let too_much = |error| TrainError::Memory(error, Vec::new());
     guard.admit_model(parameters).map_err(too_much)?;
     let longest = feed.longest().ok_or(DataError::NoLongestBatch)?;
-    let batch_bytes = longest.inputs.bytes(&learner.input_shape());
+    let batch_bytes = stand.task.input_bytes(&longest.inputs);
     let (preflight, footprint) = preflight(&longest, &mut learner, &mut guard)?;
     drop(longest);
     if !keep_going() {

@@ -12,7 +12,6 @@ use tandem_observe::{
     verdict,
 };
 
-use crate::feed::Feed;
 use crate::memory;
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
@@ -42,7 +41,10 @@ pub(crate) struct Monitor {
 
 /// What a snapshot needs to know besides the records of the pipeline.
 pub(crate) struct Surroundings<'a> {
-    pub(crate) feed: &'a Feed,
+    /// Memory of the host that batches take, as a share of what they may.
+    pub(crate) memory_share: f64,
+    pub(crate) workers: usize,
+    pub(crate) buffer_size: usize,
     pub(crate) settings: &'a TrainConfig,
     pub(crate) placement: &'a Placement,
     pub(crate) lanes: &'a [LaneMemory],
@@ -78,9 +80,9 @@ impl Monitor {
         let spans = context.trace.recent();
         let Some((profile, recent_ms)) = recent_profile(&spans, around.done as usize) else { return Vec::new() };
         let queues = context.queues();
-        let pressure = Pressure::new(&queues, around.feed.memory_share());
+        let pressure = Pressure::new(&queues, around.memory_share);
         // As tuning has them now.
-        let (workers, buffer) = (around.feed.workers(), around.feed.buffer_size());
+        let (workers, buffer) = (around.workers, around.buffer_size);
         let knobs = Knobs { workers, buffer, ..around.settings.knobs(around.placement) };
         let verdict = verdict(&profile, &knobs, &pressure);
         let headroom = headroom(profile.starved);

@@ -4,13 +4,13 @@
 use std::time::Instant;
 
 use tandem_device::memory::{Footprint, ladder};
-use tandem_model::Inputs;
 
 use crate::events::{Preflight, TrainError};
 use crate::features::Ready;
 use crate::guard::Guard;
 use crate::memory;
 use crate::step::Learner;
+use crate::task::SpeechTask;
 
 /// What trials of more and more clips took.
 #[derive(Debug, Default)]
@@ -54,14 +54,15 @@ impl Trials {
 }
 
 /// Tries the longest batch. Batches are split when less than a whole one fits; that changes nothing but speed.
-pub(crate) fn preflight(
-    longest: &Ready,
-    learner: &mut Learner,
+pub(crate) fn preflight<T: SpeechTask>(
+    longest: &Ready<T::Inputs>,
+    learner: &mut Learner<T>,
     guard: &mut Guard,
 ) -> Result<(Preflight, Footprint), TrainError> {
     let started = Instant::now();
     let (inputs, limit) = (&longest.inputs, guard.limit());
-    let (rows, batch_bytes) = (inputs.rows(), inputs.bytes(&learner.input_shape()));
+    let (rows, batch_bytes) = (T::rows(inputs), learner.task().input_bytes(inputs));
+    let (frames, tokens) = T::extent(inputs);
     let mut wanted = rows.div_ceil(learner.micro_batches());
     let fixed = guard.held_bytes() + batch_bytes;
     learner.allocate();
@@ -72,7 +73,7 @@ pub(crate) fn preflight(
         // With several micro-batches the gradients of those before are kept.
         let more = if next < rows { guard.gradient_bytes() } else { 0 };
         let fits = guard.check_against(fixed, trials.predict(next) + more, "the longest batch").and_then(|()| {
-            let part = inputs.micro_batch(0..next);
+            let part = T::micro_batch(inputs, 0..next);
             let mut ran_out = false;
             let took = guard.trial(before, || ran_out |= !learner.dry_run(&part, 1));
             guard.check_against(fixed, took + more, "the longest batch").map(|()| (took, ran_out))
@@ -87,7 +88,7 @@ pub(crate) fn preflight(
                 continue;
             }
             // Not even one clip.
-            Ok((_, true)) => return Err(TrainError::OutOfMemory { rows: next, frames: inputs.mel.values.dims()[1] }),
+            Ok((_, true)) => return Err(TrainError::OutOfMemory { rows: next, frames }),
             Err(error) => return Err(TrainError::Memory(error, Vec::new())),
         }
         next = (2 * next).min(wanted);
@@ -107,11 +108,10 @@ pub(crate) fn preflight(
     }
     guard.provide_for_steps(needed);
     confirm(inputs, learner, guard)?;
-    let [_, frames, _] = inputs.mel.values.dims();
     let preflight = Preflight {
         rows,
         frames,
-        tokens: inputs.text.ids.dims()[1],
+        tokens,
         seconds: started.elapsed().as_secs_f64(),
         peak_bytes: memory::peak_bytes(),
         ladder: limit.map_or(Vec::new(), |limit| ladder(&footprint, limit)),
@@ -122,7 +122,7 @@ pub(crate) fn preflight(
 
 /// The whole batch as it will go through the device, twice: an allocator on a device holds pages of many sizes, which no
 /// sum of needs foretells. Splits further if that is what it takes.
-fn confirm(inputs: &Inputs, learner: &mut Learner, guard: &Guard) -> Result<(), TrainError> {
+fn confirm<T: SpeechTask>(inputs: &T::Inputs, learner: &mut Learner<T>, guard: &Guard) -> Result<(), TrainError> {
     if guard.limit().is_none() || guard.shares_host() {
         return Ok(());
     }
@@ -132,9 +132,9 @@ fn confirm(inputs: &Inputs, learner: &mut Learner, guard: &Guard) -> Result<(), 
         let held = guard.check_now("the longest batch");
         match held {
             Ok(()) if ran => return Ok(()),
-            _ if learner.micro_batches() < inputs.rows() => learner.split(2 * learner.micro_batches()),
+            _ if learner.micro_batches() < T::rows(inputs) => learner.split(2 * learner.micro_batches()),
             Err(error) => return Err(TrainError::Memory(error, Vec::new())),
-            Ok(()) => return Err(TrainError::OutOfMemory { rows: 1, frames: inputs.mel.values.dims()[1] }),
+            Ok(()) => return Err(TrainError::OutOfMemory { rows: 1, frames: T::extent(inputs).0 }),
         }
     }
 }

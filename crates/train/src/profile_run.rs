@@ -119,7 +119,7 @@ pub fn profile_steps(
     context.trace = Trace::with_limit(16 * (steps + 64));
     context.stall_timeout = Some(Duration::from_secs_f64(stand.settings.pipeline.stall_timeout.max(1.0)));
     let flow = bench.flow(&context);
-    let learner = Learner::new(&stand.config, &stand.settings, &lanes.model);
+    let learner = Learner::with_task(stand.task.clone(), &stand.settings, &lanes.model);
     let parameters = weights::parameters(learner.model()).iter().map(|info| info.count).sum();
     let (mut data_guard, mut model_guard) = guards(feed, &stand.settings, lanes, &stand.budgets);
     let too_much = |error| TrainError::Memory(error, Vec::new());
@@ -189,7 +189,7 @@ pub fn measure_alone(
     let Some(bench) = Bench::new(&synchronous, steps, &mut *keep_going)? else { return Ok(None) };
     let mut context = Context::default();
     context.trace = Trace::with_cpu_time(16 * (steps + 64), memory::cpu_time);
-    let trainer = Mutex::new(Learner::new(&bench.stand.config, &bench.stand.settings, &setup.lanes.model));
+    let trainer = Mutex::new(Learner::with_task(bench.stand.task.clone(), &bench.stand.settings, &setup.lanes.model));
     let flow = bench.flow(&context).stage(Stage::Train, move |ready: Ready| {
         step_to_the_end(&trainer, ready);
         Ok(())

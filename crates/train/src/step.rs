@@ -14,7 +14,7 @@ use crate::features::Ready;
 use crate::optim::{self, Ema, Grads, LossScale, Optimizer};
 use crate::reduce::{Reduce, SingleProcess};
 use crate::settings::TrainConfig;
-use crate::task::{Acoustic, Task};
+use crate::task::{Acoustic, PartConfig, Task};
 
 /// Fault injection, for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,10 @@ impl Learner<Acoustic> {
 
     /// Resumes from a checkpoint.
     pub fn resume(checkpoint: &Checkpoint, settings: &TrainConfig, device: &Device) -> Result<Learner, WeightsError> {
-        let mut learner = Learner::new(&checkpoint.state.model, settings, device);
+        let PartConfig::Acoustic(config) = &checkpoint.state.model else {
+            return Err(WeightsError::Different(Vec::new()));
+        };
+        let mut learner = Learner::new(config, settings, device);
         learner.restore(checkpoint)?;
         Ok(learner)
     }
@@ -145,7 +148,8 @@ impl<T: Task> Learner<T> {
         }
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), WeightsError> {
+    /// Becomes what it was when the checkpoint was written.
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), WeightsError> {
         let plain = self.device.clone().inner();
         let model = weights::import(self.take(), &checkpoint.weights)?;
         optim::import_state(&mut *self.optimizer, &model, &checkpoint.optimizer, &plain)?;
@@ -180,6 +184,11 @@ impl<T: Task> Learner<T> {
 
     fn take(&mut self) -> T::Model {
         self.model.take().expect("absent only inside a step")
+    }
+
+    /// What it trains.
+    pub fn task(&self) -> &T {
+        &self.task
     }
 
     /// The averaged model: what validation, samples and synthesis use.

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tandem_audio::MelStats;
 use tandem_data::Loader;
-use tandem_device::Lanes;
 use tandem_device::memory::MemoryLimitExceeded;
 use tandem_device::probes::CpuMeter;
+use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Context, Cursor, Flow, Place, Stage};
+use tandem_model::Device;
+use tandem_model::burn::module::Module;
 use tandem_model::weights;
-use tandem_model::{Device, InputShape, ModelConfig, REFERENCE_FRAMES, Voice};
 use tandem_text::Frontend;
 
 use self::steps::{Overflows, StepLoop, caught};
@@ -32,6 +33,7 @@ use crate::preflight::preflight;
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, StepRecord, learning_device};
+use crate::task::{Acoustic, PartConfig, SpeechTask, TrainedPart, Vocoder};
 use crate::warm_start::{Donor, match_weights};
 use crate::window::{Window, lane_busy, share};
 use tandem_data::files::write_atomically;
@@ -60,19 +62,68 @@ fn same_place(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// A run that is about to start or to resume.
-pub struct Trainer {
+/// A run that is about to start or to resume: of the acoustic model or of the vocoder, as its settings say.
+pub struct Trainer(Run);
+
+/// The one place that knows which parts there are.
+enum Run {
+    Acoustic(Box<TaskTrainer<Acoustic>>),
+    Vocoder(Box<TaskTrainer<Vocoder>>),
+}
+
+impl Trainer {
+    /// A new run, or one that resumes from `start`.
+    pub fn new(
+        data: Data,
+        settings: TrainConfig,
+        run: RunDir,
+        lanes: Lanes,
+        start: Option<Start>,
+    ) -> Result<Trainer, TrainError> {
+        Ok(Trainer(match settings.model.part {
+            TrainedPart::Acoustic => Run::Acoustic(Box::new(TaskTrainer::new(data, settings, run, lanes, start)?)),
+            TrainedPart::Vocoder => Run::Vocoder(Box::new(TaskTrainer::new(data, settings, run, lanes, start)?)),
+        }))
+    }
+
+    /// Makes things go wrong, for tests.
+    pub fn inject(&mut self, injection: Injection, lane_fault: Option<LaneFault>) {
+        match &mut self.0 {
+            Run::Acoustic(trainer) => trainer.inject(injection, lane_fault),
+            Run::Vocoder(trainer) => trainer.inject(injection, lane_fault),
+        }
+    }
+
+    /// The model's shapes.
+    pub fn config(&self) -> PartConfig {
+        match &self.0 {
+            Run::Acoustic(trainer) => trainer.task.config(),
+            Run::Vocoder(trainer) => trainer.task.config(),
+        }
+    }
+
+    /// Trains until the end, or until `context` is asked to stop. Whatever the reason, what was learned is saved.
+    pub fn run(&mut self, context: &Context, on_event: OnEvent<'_>) -> Result<Report, TrainError> {
+        match &mut self.0 {
+            Run::Acoustic(trainer) => trainer.run(context, on_event),
+            Run::Vocoder(trainer) => trainer.run(context, on_event),
+        }
+    }
+}
+
+/// A run of one task.
+struct TaskTrainer<T: SpeechTask> {
+    task: T,
     settings: TrainConfig,
     data: Data,
     /// Of the training clips; everything that the run reads of them is a view of it.
     loader: Arc<Loader>,
     run: RunDir,
     lanes: Lanes,
-    config: ModelConfig,
     stats: MelStats,
     start: Option<Start>,
     /// Made once the data lane is at work.
-    learner: Option<Arc<Mutex<Learner>>>,
+    learner: Option<Arc<Mutex<Learner<T>>>>,
     injection: Injection,
     lane_fault: Option<LaneFault>,
     /// Whose weights a run from scratch starts with, and where they come from.
@@ -95,32 +146,25 @@ struct Ongoing {
     overflows: Overflows,
 }
 
-impl Trainer {
-    /// A new run, or one that resumes from `start`.
-    pub fn new(
+impl<T: SpeechTask> TaskTrainer<T> {
+    fn new(
         data: Data,
         settings: TrainConfig,
         run: RunDir,
         lanes: Lanes,
         start: Option<Start>,
-    ) -> Result<Trainer, TrainError> {
+    ) -> Result<TaskTrainer<T>, TrainError> {
         let corpus = data.corpus.clone();
-        let reference = corpus.speakers().len() > 1;
-        let config = ModelConfig::new(
-            settings.model.size,
-            corpus.frontend().vocabulary.size(),
-            corpus.settings().mel.n_mels,
-            reference,
-        );
+        let task = T::new(&settings, &corpus)?;
         let donor = match &settings.model.init_from {
-            Some(path) if start.is_none() => Some((Donor::open(path, &corpus.settings().mel)?, path.clone())),
+            Some(path) if start.is_none() => Some((Donor::open(path, T::PART, &corpus.settings().mel)?, path.clone())),
             _ => None,
         };
-        let loader = data.loader(&settings, lanes.placement.features)?;
+        let loader = data.loader(&settings, T::OF_SAMPLES || lanes.placement.features == FeaturesOn::Data)?;
         let (stats, state) = match &start {
             Some(Start { checkpoint, path }) => {
                 let start_is_here = same_place(path, &run.checkpoints().path(checkpoint.state.step));
-                check_same_run(&checkpoint.state, &settings, &config, &data, path)?;
+                check_same_run(&checkpoint.state, &settings, &task.config(), &data, path)?;
                 let state = Ongoing {
                     best: checkpoint.state.best,
                     better: None,
@@ -140,13 +184,13 @@ impl Trainer {
             }
         };
         let (learner, injection, lane_fault) = (None, Injection::default(), None);
-        Ok(Trainer {
+        Ok(TaskTrainer {
+            task,
             settings,
             data,
             loader,
             run,
             lanes,
-            config,
             stats,
             start,
             learner,
@@ -157,23 +201,17 @@ impl Trainer {
         })
     }
 
-    /// Makes things go wrong, for tests.
-    pub fn inject(&mut self, injection: Injection, lane_fault: Option<LaneFault>) {
+    fn inject(&mut self, injection: Injection, lane_fault: Option<LaneFault>) {
         (self.injection, self.lane_fault) = (injection, lane_fault);
     }
 
-    /// The model's shapes.
-    pub fn config(&self) -> &ModelConfig {
-        &self.config
-    }
-
     /// Steps that the run has when it is finished.
-    pub fn total_steps(&self, batches: usize) -> u64 {
+    fn total_steps(&self, batches: usize) -> u64 {
         let all = self.settings.run.epochs.saturating_mul(batches as u64);
         self.settings.run.max_steps.map_or(all, |most| most.min(all))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Learner> {
+    fn lock(&self) -> MutexGuard<'_, Learner<T>> {
         let learner = self.learner.as_ref().expect("made before the first step");
         learner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,18 +219,20 @@ impl Trainer {
     /// Builds the model on the model lane's device, new or as the checkpoint has it, and sees that all of it is there.
     fn build(&mut self, guard: &mut Guard, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         // Its values are made on the host: nothing is on the device before it is known to fit.
-        let host = Learner::new(&self.config, &self.settings, &Device::flex());
+        let host = Learner::with_task(self.task.clone(), &self.settings, &Device::flex());
         let on_host = self.lanes.model == Device::flex();
         let parameters = weights::parameters(host.model()).iter().map(|info| info.count).sum();
         guard.admit_model(parameters).map_err(too_much)?;
         let mut learner = match self.start.take() {
             None if on_host => host,
-            None => Learner::new(&self.config, &self.settings, &self.lanes.model),
+            None => Learner::with_task(self.task.clone(), &self.settings, &self.lanes.model),
             Some(Start { checkpoint, path }) => {
                 let foreign = |error: weights::WeightsError| {
                     TrainError::Checkpoint(CheckpointError::Mismatch(path.clone(), vec![error.to_string()]))
                 };
-                Learner::resume(&checkpoint, &self.settings, &self.lanes.model).map_err(foreign)?
+                let mut learner = Learner::with_task(self.task.clone(), &self.settings, &self.lanes.model);
+                learner.restore(&checkpoint).map_err(foreign)?;
+                learner
             }
         };
         if let Some((donor, path)) = self.donor.take() {
@@ -214,8 +254,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Trains until the end, or until `context` is asked to stop. Whatever the reason, what was learned is saved.
-    pub fn run(&mut self, context: &Context, on_event: OnEvent<'_>) -> Result<Report, TrainError> {
+    fn run(&mut self, context: &Context, on_event: OnEvent<'_>) -> Result<Report, TrainError> {
         let mut reported = false;
         let result = self.run_and_report(context, on_event, &mut reported);
         if let Err(error) = &result
@@ -285,7 +324,7 @@ impl Trainer {
             on_event(Event::Archived { step, path: &to });
         }
         checkpoints.correct_best(self.state.best.map(|(_, step)| step))?;
-        if self.config.reference && (first_step == 0 || !self.run.voices_path().exists()) {
+        if self.task.reference_frames().is_some() && (first_step == 0 || !self.run.voices_path().exists()) {
             let voices = self.data.voices(&self.loader, &self.stats, MOST_VOICES);
             let bytes = weights::to_bytes(&voices).expect("plain tensors");
             write_atomically(&self.run.voices_path(), &bytes).map_err(io(self.run.voices_path()))?;
@@ -301,15 +340,14 @@ impl Trainer {
         first_step: u64,
         start: Cursor,
         on_event: OnEvent<'_>,
-    ) -> Result<(StepLoop, Flow<StepRecord>), TrainError> {
+    ) -> Result<(StepLoop<T>, Flow<StepRecord>), TrainError> {
         // The data lane first: batches are made while the model gets ready.
         let (settings, lanes) = (&self.settings, &self.lanes);
         let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
-        let reference = self.config.reference.then_some(REFERENCE_FRAMES);
         let device = learning_device(&lanes.model, settings);
-        let shape = (InputShape::new(&self.config), reference);
+        let task = self.task.clone();
         let mut feed =
-            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, shape, lanes, &device, &budgets)?;
+            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, task, lanes, &device, &budgets)?;
         feed.fail(self.lane_fault);
         let (data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let (longest_host, longest_data) = feed.longest_bytes();
@@ -332,7 +370,7 @@ impl Trainer {
         let at = &self.lanes.placement.model;
         on_event(Event::Model { parts: &parts, device: format!("{} ({}, {})", at.label(), at.name, at.backend) });
         let flow = self.train_stage(feeding);
-        let validation = feed.validation(&self.data, &self.settings, reference, VALIDATION_CLIPS)?;
+        let validation = feed.validation(&self.data, &self.settings, VALIDATION_CLIPS)?;
         if first_step < steps {
             // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
             // that what it takes can be distinguished from what the data lane takes.
@@ -378,7 +416,7 @@ impl Trainer {
     }
 
     /// What the run was, when it is over.
-    fn report(&self, context: &Context, steps_loop: &mut StepLoop, trained: &Result<Outcome, TrainError>) -> Report {
+    fn report(&self, context: &Context, steps_loop: &mut StepLoop<T>, trained: &Result<Outcome, TrainError>) -> Report {
         let step = self.lock().steps();
         let seconds = steps_loop.started.elapsed().as_secs_f64();
         let (train, transfer) = (context.stage(Stage::Train), context.stage(Stage::Transfer));
@@ -413,7 +451,7 @@ impl Trainer {
         }
     }
 
-    fn train_stage(&self, feed: Flow<Ready>) -> Flow<StepRecord> {
+    fn train_stage(&self, feed: Flow<Ready<T::Inputs>>) -> Flow<StepRecord> {
         let learner = self.learner.clone().expect("made before its first batch");
         feed.stage(Stage::Train, move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
     }
@@ -421,7 +459,7 @@ impl Trainer {
     /// Sees that the longest batch fits, in micro-batches if need be.
     fn preflight(
         &self,
-        feed: &Feed,
+        feed: &Feed<T>,
         data_guard: &Guard,
         guard: &mut Guard,
         on_event: OnEvent<'_>,
@@ -446,7 +484,7 @@ impl Trainer {
         &self,
         context: &Context,
         since: Duration,
-        feed: &Feed,
+        feed: &Feed<T>,
         on_event: OnEvent<'_>,
     ) -> Result<(), TrainError> {
         let (of, delay) = (feed.buffer_size(), self.settings.pipeline.model_start_delay);
@@ -502,7 +540,7 @@ fn wait_until_quiet(context: &Context) {
 fn check_same_run(
     state: &State,
     settings: &TrainConfig,
-    config: &ModelConfig,
+    config: &PartConfig,
     data: &Data,
     path: &Path,
 ) -> Result<(), TrainError> {
@@ -548,7 +586,7 @@ fn frontend_differences(here: &Frontend, saved: &Frontend) -> Vec<String> {
 }
 
 /// Parameters of each part of the model.
-pub fn parameter_parts(model: &Voice) -> Vec<(String, usize)> {
+pub fn parameter_parts(model: &impl Module) -> Vec<(String, usize)> {
     let mut parts: Vec<(String, usize)> = Vec::new();
     for info in weights::parameters(model) {
         let part = info.name.split('.').next().unwrap_or_default().to_owned();

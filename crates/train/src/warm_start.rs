@@ -10,6 +10,7 @@ use tandem_text::Vocabulary;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::events::TrainError;
+use crate::task::TrainedPart;
 
 /// The embeddings whose rows stand for symbols: row `id` belongs to the symbol with that id, row 0 to padding.
 const EMBEDDINGS: [&str; 2] = ["text.embedding.weight", "aligner.embedding.weight"];
@@ -33,8 +34,9 @@ impl Donor {
     /// # Errors
     ///
     /// If there is none, or if its features are not these: then nothing that it learned holds.
-    pub fn open(path: &Path, mel: &MelSettings) -> Result<Donor, TrainError> {
+    pub fn open(path: &Path, part: TrainedPart, mel: &MelSettings) -> Result<Donor, TrainError> {
         let Checkpoint { state, ema, .. } = checkpoint::read(&checkpoint::find(path)?)?;
+        state.check_part(path, part)?;
         let donor = Donor { weights: ema, vocabulary: state.frontend.vocabulary, mel: state.mel, step: state.step };
         let differences = donor.differences(mel);
         if differences.is_empty() { Ok(donor) } else { Err(TrainError::OtherFeatures(path.to_owned(), differences)) }
@@ -42,16 +44,7 @@ impl Donor {
 
     /// What of the features differs; one line each.
     fn differences(&self, mel: &MelSettings) -> Vec<String> {
-        let fields = |mel: &MelSettings| match serde_json::to_value(mel) {
-            Ok(serde_json::Value::Object(fields)) => fields,
-            _ => serde_json::Map::new(),
-        };
-        let (mine, theirs) = (fields(mel), fields(&self.mel));
-        let differ = mine.iter().filter(|(name, value)| theirs.get(*name) != Some(value));
-        let none = serde_json::Value::Null;
-        differ
-            .map(|(name, value)| format!("{name}: {value} here, {} there", theirs.get(name).unwrap_or(&none)))
-            .collect()
+        checkpoint::mel_differences(mel, &self.mel)
     }
 }
 

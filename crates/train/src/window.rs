@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use tandem_flow::{Context, Stage};
-use tandem_model::Losses;
 use tandem_observe::Progress;
 
 use crate::memory;
@@ -54,7 +53,7 @@ impl Window {
         step: u64,
         steps: u64,
         epoch: u64,
-        values: &StepValues,
+        (names, values): (&[&str], &StepValues),
         settings: &TrainConfig,
     ) -> Progress {
         let seconds = self.started.elapsed().max(Duration::from_micros(1)).as_secs_f64();
@@ -65,7 +64,7 @@ impl Window {
             steps,
             epoch,
             loss: values.loss,
-            terms: Losses::NAMES.iter().map(|name| (*name).to_owned()).zip(values.terms.iter().copied()).collect(),
+            terms: names.iter().map(|name| (*name).to_owned()).zip(values.terms.iter().copied()).collect(),
             grad_norm: values.norm,
             lr: settings.optimizer.lr.at(step),
             steps_per_s,

@@ -9,6 +9,7 @@ use tandem_audio::MelStats;
 use tandem_model::weights::{HostTensor, Tensors};
 use tandem_model::{ModelConfig, Size};
 use tandem_train::checkpoint::{self, CursorState, FORMAT};
+use tandem_train::task::PartConfig;
 use tandem_train::{Checkpoint, CheckpointError, Checkpoints, DataIdentity, State, TrainConfig};
 
 fn checkpoint_of(step: u64) -> Checkpoint {
@@ -28,7 +29,7 @@ fn checkpoint_of(step: u64) -> Checkpoint {
             loss_scale: None,
             micro_batches: 1,
             settings: TrainConfig::default(),
-            model: ModelConfig::new(Size::Smoke, 10, 80, true),
+            model: PartConfig::Acoustic(ModelConfig::new(Size::Smoke, 10, 80, true)),
             mel: MelSettings::default(),
             stats: MelStats { mean: vec![0.1; 80], std: vec![1.0 / 3.0; 80] },
             frontend: tandem_text::Frontend::default(),

@@ -6,7 +6,8 @@ use tandem_audio::MelStats;
 use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus};
 use tandem_device::Lanes;
 use tandem_flow::{Context, Cursor};
-use tandem_model::{Device, InputShape, ModelConfig, Size};
+use tandem_model::{Device, ModelConfig, Size};
+use tandem_train::task::Acoustic;
 use tandem_train::{Budgets, Data, Feed, TrainConfig};
 
 /// SPEC M11: a model that is always waiting gets more workers; that the names of stages and queues are right is what
@@ -27,9 +28,8 @@ fn a_starved_model_gets_more_workers() {
         let stats = MelStats { mean: vec![0.0; n_mels], std: vec![1.0; n_mels] };
         let budgets = Budgets::new(512_000_000, None, None);
         let lanes = Lanes::cpu();
-        let shape = InputShape::new(&ModelConfig::new(Size::Smoke, 10, n_mels, false));
-        let feed =
-            Feed::new(&data, &settings, &stats, (shape, None), &lanes, &Device::flex(), &budgets).expect("a feed");
+        let task = Acoustic { config: ModelConfig::new(Size::Smoke, 10, n_mels, false), prior_steps: 0 };
+        let feed = Feed::new(&data, &settings, &stats, task, &lanes, &Device::flex(), &budgets).expect("a feed");
         let context = Context::default();
         let mut tuner = feed.autotune(&context);
         let mut moves = Vec::new();

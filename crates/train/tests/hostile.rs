@@ -12,6 +12,7 @@ use tandem_audio::{MelSettings, MelStats};
 use tandem_flow::Random;
 use tandem_model::{Device, ModelConfig, Size, Voice, weights};
 use tandem_train::checkpoint::{self, CursorState, FORMAT};
+use tandem_train::task::PartConfig;
 use tandem_train::{Checkpoint, Checkpoints, DataIdentity, State, TrainConfig};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -42,7 +43,7 @@ fn small() -> Checkpoint {
             settings: TrainConfig::default(),
             mel: MelSettings { n_mels: model.n_mels, ..MelSettings::default() },
             stats: MelStats { mean: vec![0.0; model.n_mels], std: vec![1.0; model.n_mels] },
-            model,
+            model: PartConfig::Acoustic(model),
             frontend: tandem_text::Frontend::default(),
             data: DataIdentity {
                 dir: "x".to_owned(),

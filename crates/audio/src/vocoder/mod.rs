@@ -3,14 +3,19 @@
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `griffin_lim.rs` | [`GriffinLim`]: no training, sounds metallic |
+//! | `source.rs` | [`SourceFilter`]: excitation and envelope, what a trained vocoder starts from |
+//! | `noise.rs` | noise by seed |
 
 mod griffin_lim;
+mod noise;
+mod source;
 
 use std::fmt;
 
 use crate::mel::{MelSettings, SettingsError};
 
 pub use griffin_lim::GriffinLim;
+pub use source::{Prior, SourceFilter};
 
 /// The vocoder for frames of these settings. The one place that chooses: what synthesizes knows only [`Vocoder`].
 ///

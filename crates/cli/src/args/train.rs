@@ -93,6 +93,9 @@ pub(crate) struct EvaluateArgs {
     /// Write a page with the worst clips first: figures, spectrograms and sound of recording, copy-synthesis and synthesis
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// What makes sound of the mel: a run of `tandem train --part vocoder` (or a checkpoint), or `griffin-lim`; without it, Griffin-Lim
+    #[arg(long, value_name = "RUN|griffin-lim")]
+    pub(crate) vocoder: Option<String>,
     /// Steps from noise to sound
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) steps: u64,

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use tandem_data::files::write_atomically;
 use tandem_data::{Alignment, ClipFault, CorpusSettings, text_grid_path};
-use tandem_model::REFERENCE_FRAMES;
 use tandem_synth::{HeldOutBatch, Synthesizer};
 use tandem_train::{Data, State, each_validation_batch};
 
@@ -44,8 +43,8 @@ pub(crate) fn run(args: &AlignArgs, messages: &Messages) -> Result<(), Failure> 
     }
     let bar = progress::bar(clips as u64, stderr().is_terminal());
     bar.set_message(messages.get("align-aligning"));
-    let reference = state.model.reference.then_some(REFERENCE_FRAMES);
-    let batches = each_validation_batch(&data, &state.settings, &state.stats, state.model.decoder.group, reference)
+    let (group, reference) = state.batch_shape();
+    let batches = each_validation_batch(&data, &state.settings, &state.stats, group, reference)
         .map_err(|error| Failure::of(FAILED, &error))?;
     let mut written = 0;
     for batch in batches {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tandem_data::{ClipFinding, Corpus, Evidence, Examination, Part, Severity, Tolerance, examine};
-use tandem_model::{Device, REFERENCE_FRAMES};
+use tandem_model::Device;
 use tandem_synth::{Misfit, Synthesizer, misfit_reason, misfits, odd_misfits};
 use tandem_train::{State, clip_batches};
 
@@ -106,7 +106,7 @@ fn compare_texts(
 ) -> Result<Vec<ClipFinding>, Failure> {
     // Read as the voice reads it, whatever else was asked for.
     let settings = state.corpus_settings();
-    let reference = state.model.reference.then_some(REFERENCE_FRAMES);
+    let (group, reference) = state.batch_shape();
     let mut all: Vec<(Arc<Corpus>, Vec<Misfit>)> = Vec::new();
     for part in [Part::All, Part::Validation] {
         let corpus = Corpus::open_part(dir, part, settings.clone(), |_, _| {}, stop);
@@ -114,7 +114,6 @@ fn compare_texts(
         let corpus = Arc::new(corpus);
         let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
         bar.set_message(messages.get("doctor-comparing"));
-        let group = state.model.decoder.group;
         let batches = clip_batches(&corpus, &state.settings, &state.stats, group, reference);
         let mut found = Vec::new();
         for batch in batches.map_err(|error| Failure::of(FAILED, &error))? {

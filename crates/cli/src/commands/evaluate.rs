@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use tandem_data::files::write_atomically;
 use tandem_data::{Corpus, CorpusSettings};
-use tandem_model::REFERENCE_FRAMES;
 use tandem_synth::{
     Distance, Evaluation, HeldOutBatch, MeasureError, Measures, SpokenClip, SynthesisSettings, Synthesizer, evaluate,
     speak_batch,
@@ -31,6 +30,7 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
     let mut export = args.export.as_deref().map(|dir| Export::create(dir, messages)).transpose()?;
     let device = open_lanes::open_one(&args.device, messages)?.model;
     let (synthesizer, state, _) = synth::open(&args.run, &device, messages)?;
+    let synthesizer = synth::with_vocoder(synthesizer, args.vocoder.as_deref(), messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
     let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
     if let Some(dir) = &args.data {
@@ -113,8 +113,7 @@ impl HeldOut {
                 data
             }
         };
-        let reference = state.model.reference.then_some(REFERENCE_FRAMES);
-        let group = state.model.decoder.group;
+        let (group, reference) = state.batch_shape();
         let batches = validation_batches(&data, &state.settings, &state.stats, group, reference, clips)
             .map_err(|error| Failure::of(FAILED, &error))?;
         Ok(HeldOut { corpus: data.validation, batches })

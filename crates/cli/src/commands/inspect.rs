@@ -82,8 +82,8 @@ fn describe(dir: &Path, found: &Checkpoint, list: bool, messages: &Messages) -> 
         &[
             ("size", &state.settings.model.size),
             ("parameters", &millions(count(&found.weights))),
-            ("vocabulary", &state.model.vocabulary),
-            ("bands", &state.model.n_mels),
+            ("vocabulary", &state.frontend.vocabulary.size()),
+            ("bands", &state.model.n_mels()),
         ],
     );
     line(

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use tandem_model::{Device, HostReference};
 use tandem_observe::spectrogram_png;
 use tandem_synth::{Sentences, Solver, Speaking, Speech, SynthesisError, SynthesisSettings, Synthesizer};
-use tandem_train::{Checkpoints, RunDir, State, checkpoint};
+use tandem_train::{CheckpointError, Checkpoints, RunDir, State, VoiceError, checkpoint};
 
 use crate::args::SynthArgs;
 use crate::commands::corpus;
@@ -33,6 +33,14 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
         Some(dir) => many_files::run(args, dir, &lines, messages),
         None => one_file::run(args, &lines, messages),
     }
+}
+
+/// The vocoder that needs no training.
+const GRIFFIN_LIM: &str = "griffin-lim";
+
+/// Whether a vocoder was requested that was trained.
+fn is_trained(requested: Option<&str>) -> bool {
+    requested.is_some_and(|requested| requested != GRIFFIN_LIM)
 }
 
 /// A voice, ready to speak.
@@ -52,6 +60,7 @@ impl Voice {
     fn open(args: &SynthArgs, messages: &Messages) -> Result<Voice, Failure> {
         let device = open_lanes::open_one(&args.device, messages)?.model;
         let (synthesizer, state, checkpoint) = open(&args.checkpoint, &device, messages)?;
+        let synthesizer = with_vocoder(synthesizer, args.vocoder.as_deref(), messages)?;
         let reference = find_speaker(&synthesizer, &checkpoint, args.speaker.as_deref(), messages)?;
         let settings = SynthesisSettings {
             steps: args.steps as usize,
@@ -126,6 +135,26 @@ pub(crate) fn open(
     }
     let (synthesizer, state) = checkpoint::open_voice(&dir, device).map_err(|error| Failure::of(USAGE, &error))?;
     Ok((synthesizer, state, dir))
+}
+
+/// The voice with the vocoder that was requested: a run of `train --part vocoder`, or Griffin-Lim, which it has already.
+pub(crate) fn with_vocoder(
+    synthesizer: Synthesizer,
+    requested: Option<&str>,
+    messages: &Messages,
+) -> Result<Synthesizer, Failure> {
+    let Some(path) = requested.filter(|_| is_trained(requested)) else { return Ok(synthesizer) };
+    let (mel, device) = (synthesizer.bundle().mel.clone(), synthesizer.device().clone());
+    let vocoder = checkpoint::open_trained_vocoder(Path::new(path), &mel, &device).map_err(|error| {
+        let failure = Failure::of(USAGE, &error);
+        match error {
+            VoiceError::Checkpoint(CheckpointError::None(_) | CheckpointError::OtherPart { .. }) => {
+                failure.hint(messages.get("synth-hint-vocoder"))
+            }
+            _ => failure,
+        }
+    })?;
+    Ok(synthesizer.with_vocoder(Box::new(vocoder)))
 }
 
 /// Which checkpoint of a run is used, and where the other one is that could be.

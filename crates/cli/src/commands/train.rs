@@ -9,6 +9,7 @@ use tandem_device::{Inventory, Lanes};
 use tandem_flow::{Context, ErrorKind, Stage, Trace};
 use tandem_observe::write_chrome_trace;
 use tandem_train::checkpoint::{self, CheckpointError};
+use tandem_train::task::TrainedPart;
 use tandem_train::{
     Data, DataError, Injection, LaneFault, Outcome, Report, Requested, ResolvedSetting, RunDir, Start, TrainConfig,
     TrainError, Trainer, corpus_settings, resolve,
@@ -38,7 +39,9 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
     let train_data = requested.path("train-data").unwrap_or(Path::new("")).to_owned();
-    let run = RunDir::new(requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data), Path::to_owned));
+    let run = RunDir::new(
+        requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data, requested), Path::to_owned),
+    );
     // Before anything is read of it: a run that is about to end would leave a later checkpoint than was found.
     if run.has_run() && run.take().is_ok_and(|taken| !taken) {
         return Err(is_locked(&run, messages));
@@ -143,7 +146,10 @@ fn next_step(requested: &Requested, report: &Report, run: &Path, messages: &Mess
     }
     // By itself and as it is typed: to be copied.
     text += &format!("{}\n", messages.get("train-hear-it"));
-    text + &format!("  tandem synth \"…\" --checkpoint {} -o hello.wav\n", quoted(run))
+    text + &match is_vocoder(requested) {
+        true => format!("  tandem synth \"…\" --checkpoint RUN --vocoder {} -o hello.wav\n", quoted(run)),
+        false => format!("  tandem synth \"…\" --checkpoint {} -o hello.wav\n", quoted(run)),
+    }
 }
 
 /// A path as it is typed in a shell.
@@ -163,10 +169,18 @@ fn replaced(resolved: &[ResolvedSetting], messages: &Messages) -> String {
     replaced.collect()
 }
 
-/// `runs/NAME`.
-fn default_run(data: &Path) -> PathBuf {
+/// `runs/NAME`, or `runs/NAME-vocoder`.
+fn default_run(data: &Path, requested: &Requested) -> PathBuf {
     let full = data.canonicalize().unwrap_or_else(|_| data.to_owned());
-    Path::new("runs").join(full.file_name().unwrap_or("voice".as_ref()))
+    let mut name = full.file_name().unwrap_or("voice".as_ref()).to_owned();
+    if is_vocoder(requested) {
+        name.push("-vocoder");
+    }
+    Path::new("runs").join(name)
+}
+
+fn is_vocoder(requested: &Requested) -> bool {
+    requested.word("part") == Some(TrainedPart::Vocoder.name())
 }
 
 /// The clips to train and to validate on.

@@ -68,6 +68,17 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(RecordError::Damaged(path(), "cut off".to_owned())),
         Box::new(RecordError::OtherVersion { path: path(), version: "9.9.9".to_owned() }),
         Box::new(RecordError::NoSnapshots(path())),
+        Box::new(CheckpointError::OtherPart {
+            path: path(),
+            found: TrainedPart::Vocoder,
+            needed: TrainedPart::Acoustic,
+        }),
+        Box::new(CheckpointError::OtherPart {
+            path: path(),
+            found: TrainedPart::Acoustic,
+            needed: TrainedPart::Vocoder,
+        }),
+        Box::new(CheckpointError::OtherMel(path(), vec!["n_mels: 100 here, 80 there".to_owned()])),
         Box::new(CheckpointError::Format(path(), Some(1))),
         Box::new(CheckpointError::Format(path(), None)),
         Box::new(CheckpointError::State(path(), serde_json::from_str::<u32>("x").expect_err("no number"))),

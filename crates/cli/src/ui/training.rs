@@ -9,7 +9,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::json;
 use tandem_device::memory::{self, Lane, LaneMemory, Rung};
 use tandem_device::{Backend, FeaturesOn, Mode, Placement};
-use tandem_model::Losses;
 use tandem_observe::{Bottleneck, Metric, Notice, Progress, Read, Surface, Unit, Verdict, headroom, shown_on};
 use tandem_train::{DataIdentity, Event, NanPolicy, Outcome, Report, TrainConfig};
 
@@ -304,9 +303,9 @@ impl Screen<'_> {
                 self.warn(&reported(notice, messages));
                 Ok(())
             }
-            Event::Validation { step, loss, terms, best } => {
+            Event::Validation { step, loss, names, terms, best } => {
                 let mark = if *best { messages.get("train-best") } else { String::new() };
-                let (loss, terms) = (format!("{loss:.4}"), named(terms));
+                let (loss, terms) = (format!("{loss:.4}"), named(names, terms));
                 self.line(
                     &messages.with(
                         "train-validation",
@@ -441,8 +440,8 @@ fn reported(notice: &Notice, messages: &Messages) -> String {
     }
 }
 
-fn named(terms: &[f64]) -> String {
-    Losses::NAMES.iter().zip(terms).map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(" ")
+fn named(names: &[&str], terms: &[f64]) -> String {
+    names.iter().zip(terms).map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(" ")
 }
 
 pub(crate) fn millions(count: usize) -> String {
@@ -494,7 +493,7 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         Event::Notice { step, notice: Notice::Variation { variation, stage } } => {
             json!({"event": "variation", "step": step, "variation": variation, "stage": stage})
         }
-        Event::Validation { step, loss, terms, best } => {
+        Event::Validation { step, loss, terms, best, .. } => {
             json!({"event": "validation", "step": step, "loss": loss, "terms": terms, "best": best})
         }
         Event::Archived { step, path } => json!({"event": "set_aside", "step": step, "path": path}),

@@ -1,8 +1,9 @@
 //! The same operations put together from what Burn has, for every device but the CPU.
 
-use burn::tensor::{Tensor, activation, module};
+use burn::tensor::{Device, Tensor, TensorData, activation, module};
 
-use super::{Adam, matmul};
+use super::stft::SQUARED_FLOOR;
+use super::{Adam, Stft, matmul};
 
 const EPSILON: f64 = 1e-5;
 
@@ -51,6 +52,63 @@ pub(super) fn depthwise_conv(
         y = y + padded.clone().narrow(1, tap * dilation, time) * tap_weight;
     }
     y
+}
+
+/// Cosines and minus sines of each bin, times the window, `[rounded n_fft, 2 bins]`; frames are rounded up to whole hops, and
+/// what is beyond `n_fft` counts nothing.
+fn dft(shape: Stft, scale: impl Fn(usize) -> [f64; 2], device: &Device) -> Tensor<2> {
+    let (bins, window, rounded) = (shape.bins(), shape.window(), shape.n_fft.next_multiple_of(shape.hop));
+    let mut values = vec![0.0; rounded * 2 * bins];
+    for (n, row) in values.chunks_mut(2 * bins).take(shape.n_fft).enumerate() {
+        for bin in 0..bins {
+            let angle = std::f64::consts::TAU * ((n * bin) % shape.n_fft) as f64 / shape.n_fft as f64;
+            let [real, imaginary] = scale(bin);
+            row[bin] = window[n] * (real * angle.cos()) as f32;
+            row[bins + bin] = -window[n] * (imaginary * angle.sin()) as f32;
+        }
+    }
+    Tensor::from_data(TensorData::new(values, [rounded, 2 * bins]), device)
+}
+
+/// Frames side by side, in blocks of a hop, then a matmul with the transform's matrix.
+pub(super) fn stft_magnitudes(x: Tensor<2>, shape: Stft) -> Tensor<3> {
+    let device = x.device();
+    let [rows, samples] = x.dims();
+    let (frames, bins, blocks) = (shape.frames(samples), shape.bins(), shape.n_fft.div_ceil(shape.hop));
+    let needed = (frames + blocks - 1) * shape.hop;
+    let x = match needed.checked_sub(samples) {
+        Some(missing) if missing > 0 => Tensor::cat(vec![x, Tensor::zeros([rows, missing], &device)], 1),
+        _ => x.narrow(1, 0, needed),
+    };
+    let x = x.reshape([rows, frames + blocks - 1, shape.hop]);
+    let framed = Tensor::cat((0..blocks).map(|n| x.clone().narrow(1, n, frames)).collect(), 2);
+    let matrix = dft(shape, |_| [1.0, 1.0], &device);
+    let spectra = matmul(framed.reshape([rows * frames, blocks * shape.hop]), matrix);
+    let (real, imaginary) = (spectra.clone().narrow(1, 0, bins), spectra.narrow(1, bins, bins));
+    (real.square() + imaginary.square() + SQUARED_FLOOR).sqrt().reshape([rows, frames, bins])
+}
+
+pub(super) fn inverse_stft(spectra: Tensor<3>, shape: Stft) -> Tensor<2> {
+    let device = spectra.device();
+    let [rows, frames, values] = spectra.dims();
+    let (bins, blocks, hop) = (shape.bins(), shape.n_fft.div_ceil(shape.hop), shape.hop);
+    let scale = |bin: usize| {
+        let edge = bin == 0 || bin == bins - 1;
+        // A real signal has no imaginary part there.
+        if edge { [1.0 / shape.n_fft as f64, 0.0] } else { [2.0 / shape.n_fft as f64; 2] }
+    };
+    let matrix = dft(shape, scale, &device).transpose();
+    let framed = matmul(spectra.reshape([rows * frames, values]), matrix).reshape([rows, frames, blocks, hop]);
+    let zeros = |count: usize| Tensor::<3>::zeros([rows, count, hop], &device);
+    let shifted = |n: usize| {
+        let block = framed.clone().narrow(2, n, 1).reshape([rows, frames, hop]);
+        Tensor::cat(vec![zeros(n), block, zeros(blocks - 1 - n)].into_iter().filter(|x| x.dims()[1] > 0).collect(), 1)
+    };
+    let sum = (1..blocks).fold(shifted(0), |sum, n| sum + shifted(n));
+    let samples = shape.samples(frames);
+    let weights = TensorData::new(shape.inverse_weights(frames), [1, samples]);
+    let waveform = sum.reshape([rows, (frames + blocks - 1) * hop]).narrow(1, 0, samples);
+    waveform * Tensor::from_data(weights, &device)
 }
 
 /// Row by row: the order of additions must not depend on threads.

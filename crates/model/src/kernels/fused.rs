@@ -16,6 +16,7 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_flex::FlexTensor;
 
 use super::cpu::{self, Depthwise, Modulation};
+use super::stft::{self, Stft};
 
 /// Operations that Burn does not have in one piece.
 #[allow(unreachable_pub)] // the macro writes it so
@@ -55,6 +56,12 @@ pub trait FusedOps: Backend {
         dilation: usize,
         lengths: Vec<usize>,
     ) -> FloatTensor<Self>;
+
+    /// Magnitudes `[rows, frames, bins]` of waveforms `[rows, samples]`.
+    fn fused_stft_magnitudes(x: FloatTensor<Self>, shape: Stft) -> FloatTensor<Self>;
+
+    /// Waveforms `[rows, samples]` of spectra `[rows, frames, 2 bins]`.
+    fn fused_inverse_stft(spectra: FloatTensor<Self>, shape: Stft) -> FloatTensor<Self>;
 }
 
 /// The values of a tensor, one after the other.
@@ -150,6 +157,17 @@ impl FusedOps for Flex {
     ) -> FlexTensor {
         let shape = depthwise_shape(&x, &weight, dilation, &lengths);
         like(shape.forward(&Values::of(&x), &Values::of(&weight), &Values::of(&bias)), &x)
+    }
+
+    fn fused_stft_magnitudes(x: FlexTensor, shape: Stft) -> FlexTensor {
+        let (rows, samples) = (shape_of(&x)[0], shape_of(&x)[1]);
+        let values = stft::magnitudes(&shape, &Values::of(&x), samples);
+        tensor(values, &[rows, shape.frames(samples), shape.bins()])
+    }
+
+    fn fused_inverse_stft(spectra: FlexTensor, shape: Stft) -> FlexTensor {
+        let (rows, frames) = (shape_of(&spectra)[0], shape_of(&spectra)[1]);
+        tensor(stft::inverse(&shape, &Values::of(&spectra), frames), &[rows, shape.samples(frames)])
     }
 }
 
@@ -329,6 +347,39 @@ impl Backward<Flex, 3> for DepthwiseConv {
     }
 }
 
+#[derive(Debug)]
+struct StftMagnitudes;
+
+impl Backward<Flex, 1> for StftMagnitudes {
+    type State = (NodeId, Stft);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let (x, shape) = ops.state;
+        let x: FlexTensor = checkpointer.retrieve_node_output(x);
+        let samples = shape_of(&x)[1];
+        let found = like(stft::magnitudes_backward(&shape, &Values::of(&x), samples, &Values::of(&grad)), &x);
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), [found], grads);
+    }
+}
+
+#[derive(Debug)]
+struct InverseStft;
+
+impl Backward<Flex, 1> for InverseStft {
+    /// Shape and number of frames: the transform is linear.
+    type State = (Stft, usize);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let (shape, frames) = ops.state;
+        let rows = shape_of(&grad)[0];
+        let found = stft::inverse_backward(&shape, &Values::of(&grad), frames);
+        let found = tensor(found, &[rows, frames, 2 * shape.bins()]);
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), [found], grads);
+    }
+}
+
 type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
 
 impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
@@ -414,6 +465,26 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
                 let state = (prep.checkpoint(&x), prep.checkpoint(&weight), dilation, lengths);
                 prep.finish(state, y)
             }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_stft_magnitudes(x: Tracked<C>, shape: Stft) -> Tracked<C> {
+        let y = Flex::fused_stft_magnitudes(x.primitive().clone(), shape);
+        match StftMagnitudes.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = (prep.checkpoint(&x), shape);
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_inverse_stft(spectra: Tracked<C>, shape: Stft) -> Tracked<C> {
+        let frames = shape_of(spectra.primitive())[1];
+        let y = Flex::fused_inverse_stft(spectra.primitive().clone(), shape);
+        match InverseStft.prepare::<C>([spectra.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((shape, frames), y),
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }

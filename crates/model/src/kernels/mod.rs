@@ -5,6 +5,7 @@ mod composed;
 mod cpu;
 mod fused;
 mod precision;
+mod stft;
 mod unwritten;
 
 use burn::backend::{Dispatch, DispatchDevice, Flex};
@@ -13,6 +14,7 @@ use burn::tensor::{Device, Int, Tensor};
 use fused::FusedOps;
 pub use precision::with_half_matmuls;
 pub(crate) use precision::{half_matmuls, matmul};
+pub use stft::Stft;
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
@@ -109,6 +111,24 @@ pub(crate) fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     let [batch, time] = ids.dims();
     let channels = weight.dims()[1];
     weight.select(0, ids.reshape([batch * time])).reshape([batch, time, channels])
+}
+
+/// Magnitudes `[rows, frames, bins]` of the short-time Fourier transform of waveforms `[rows, samples]`; a little above 0 in
+/// silence.
+pub(crate) fn stft_magnitudes(x: Tensor<2>, shape: Stft) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(Dispatch::fused_stft_magnitudes(x.into_dispatch(), shape));
+    }
+    composed::stft_magnitudes(x, shape)
+}
+
+/// Waveforms `[rows, samples]` of spectra `[rows, frames, 2 bins]`, real parts before imaginary ones: windowed frames added
+/// where they overlap, divided by the sum of the squared windows.
+pub(crate) fn inverse_stft(spectra: Tensor<3>, shape: Stft) -> Tensor<2> {
+    if is_cpu(&spectra.device()) {
+        return Tensor::from_dispatch(Dispatch::fused_inverse_stft(spectra.into_dispatch(), shape));
+    }
+    composed::inverse_stft(spectra, shape)
 }
 
 /// Hyperparameters of one AdamW step.
@@ -255,6 +275,74 @@ mod tests {
                 "depthwise",
             );
         }
+    }
+
+    #[test]
+    fn fused_and_composed_transforms_give_the_same() {
+        // A hop that divides the frame, one that does not, and a window shorter than the frame.
+        for (n_fft, hop, win_length) in [(64, 16, 64), (60, 25, 60), (64, 20, 48)] {
+            let shape = Stft { n_fft, hop, win_length };
+            let x = random(1, [3, n_fft + 7 * hop + 5]);
+            compare(
+                stft_magnitudes(x.clone(), shape),
+                composed::stft_magnitudes(x.clone(), shape),
+                grads!(x),
+                "magnitudes",
+            );
+            let spectra = random(2, [3, 7, 2 * shape.bins()]);
+            compare(
+                inverse_stft(spectra.clone(), shape),
+                composed::inverse_stft(spectra.clone(), shape),
+                grads!(spectra),
+                "inverse",
+            );
+        }
+    }
+
+    #[test]
+    fn gradients_of_transforms_are_those_of_finite_differences() {
+        let shape = Stft { n_fft: 16, hop: 4, win_length: 16 };
+        let plain = |values: &[f32], dims: [usize; 2]| {
+            Tensor::<2>::from_data(TensorData::new(values.to_vec(), dims), &Device::flex())
+        };
+        let x = values(random(1, [1, 40]).inner());
+        let weights = random(7, [1, 7, 9]).inner();
+        let loss = |x: &[f32]| values((stft_magnitudes(plain(x, [1, 40]), shape) * weights.clone()).sum())[0];
+        let tracked = random(1, [1, 40]);
+        let by_adjoint = values(
+            tracked
+                .grad(&(stft_magnitudes(tracked.clone(), shape) * Tensor::from_inner(weights.clone())).sum().backward())
+                .expect("a gradient"),
+        );
+        for n in [0, 3, 17, 39] {
+            let at = |by: f32| {
+                let mut x = x.clone();
+                x[n] += by;
+                loss(&x)
+            };
+            let difference = (at(1e-2) - at(-1e-2)) / 2e-2;
+            assert!((difference - by_adjoint[n]).abs() < 2e-2, "{n}: {difference} {}", by_adjoint[n]);
+        }
+    }
+
+    #[test]
+    fn the_inverse_of_a_transform_is_the_waveform() {
+        use burn::tensor::TensorData;
+        let shape = Stft { n_fft: 64, hop: 16, win_length: 64 };
+        let (x, frames) = (values(random(1, [1, shape.samples(12)]).inner()), 12);
+        let mut fft = realfft::RealFftPlanner::<f32>::new();
+        let (fft, window) = (fft.plan_fft_forward(64), shape.window());
+        let mut spectra = Vec::new();
+        for frame in 0..frames {
+            let mut samples: Vec<f32> = x[frame * 16..].iter().zip(&window).map(|(x, w)| x * w).collect();
+            let mut spectrum = fft.make_output_vec();
+            fft.process(&mut samples, &mut spectrum).expect("of the planned length");
+            spectra.extend(spectrum.iter().map(|z| z.re).chain(spectrum.iter().map(|z| z.im)));
+        }
+        let spectra = Tensor::<3>::from_data(TensorData::new(spectra, [1, frames, 2 * shape.bins()]), &Device::flex());
+        let again = values(inverse_stft(spectra, shape));
+        // At the ends windows do not overlap enough.
+        assert_close(&again[32..x.len() - 32], &x[32..x.len() - 32], "waveform");
     }
 
     #[test]

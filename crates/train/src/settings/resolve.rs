@@ -10,7 +10,7 @@ use tandem_audio::{LogMel, MelSettings, SettingsError as MelError};
 use tandem_data::{Corpus, CorpusSettings};
 use tandem_device::memory::{self, DeviceMemory, Limits, optimal_limits};
 use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement, WrongResult};
-use tandem_model::Voice;
+use tandem_model::{NeuralVocoder, Voice};
 use tandem_text::{Frontend, Language, PhonemeError, Units};
 
 use super::requested::Requested;
@@ -19,6 +19,7 @@ use super::table::SETTINGS;
 use super::train_config::{TrainConfig, prefetch_buffer_size};
 use super::value::{Plain, Value};
 use crate::optim::OptimizationLevel;
+use crate::task::TrainedPart;
 
 /// More clips at once only make a step of a CPU longer.
 const MOST_ON_CPU: usize = 16;
@@ -217,12 +218,16 @@ pub fn resolve_corpus(requested: &Requested, saved: Option<&TrainConfig>) -> Res
 
 /// Parts that the model does not have cannot be frozen.
 fn known_parts(config: &TrainConfig) -> Result<(), SettingsError> {
-    match config.model.frozen().into_iter().find(|part| !Voice::PARTS.contains(part)) {
+    let parts: &[&str] = match config.model.part {
+        TrainedPart::Acoustic => &Voice::PARTS,
+        TrainedPart::Vocoder => &NeuralVocoder::PARTS,
+    };
+    match config.model.frozen().into_iter().find(|part| !parts.contains(part)) {
         None => Ok(()),
         Some(unknown) => Err(SettingsError::Invalid {
             name: "--freeze".to_owned(),
             value: unknown.to_owned(),
-            why: Voice::PARTS.join(", "),
+            why: parts.join(", "),
         }),
     }
 }

@@ -58,6 +58,10 @@ const FORMATS: &[Word] = &[
     ("audiofolder", "Hugging Face: metadata.csv or metadata.jsonl with file_name"),
     ("shards", "Tar files, as WebDataset writes them"),
 ];
+const PARTS: &[Word] = &[
+    ("acoustic", "The voice: text to mel"),
+    ("vocoder", "The vocoder: mel to waveform, for `--vocoder` of synth and evaluate"),
+];
 const BACKENDS: &[Word] = &[
     ("auto", "The best that there is; software devices only when they are named"),
     ("cuda", "NVIDIA's CUDA (if built in)"),
@@ -147,6 +151,8 @@ pub static SETTINGS: &[Setting] = &[
     row("seed", RUN, ANY, "N", "Seed of initial values, order of clips and noise")
         .at(at!(run.seed)).is("1").on_resume(Kept),
 
+    row("part", MODEL, Choice(PARTS), "PART", "What is trained")
+        .at(at!(model.part)).is("acoustic").on_resume(Kept),
     row("model-size", MODEL, Kind::Size, "SIZE", "Size of the model; normal is also called base")
         .at(at!(model.size)).is("tiny").on_resume(Kept).scope(Advise),
     row("enable-gradient-checkpointing", MODEL,

@@ -12,6 +12,7 @@ use tandem_observe::Knobs;
 use tandem_text::{Frontend, Language, Units};
 
 use crate::optim::{AdamWSettings, LearningRate, OptimizationLevel, OptimizerKind};
+use crate::task::TrainedPart;
 
 /// What to do when the loss or a gradient is NaN or infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub struct TrainConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
+    /// The part of a voice.
+    #[serde(default)]
+    pub part: TrainedPart,
     /// Size of the model.
     pub size: Size,
     /// Steps over which the diagonal prior of the alignment is annealed to zero.
@@ -78,6 +82,7 @@ impl ModelSettings {
 impl Default for ModelSettings {
     fn default() -> Self {
         ModelSettings {
+            part: TrainedPart::Acoustic,
             size: Size::Tiny,
             prior_steps: PRIOR_STEPS,
             gradient_checkpointing: false,

@@ -11,6 +11,7 @@ use tandem_text::{Language, Units};
 
 use super::train_config::NanPolicy;
 use crate::optim::{OptimizationLevel, Schedule};
+use crate::task::TrainedPart;
 
 /// No level.
 const OFF: &str = "off";
@@ -369,6 +370,7 @@ words! {
         "coqui" => Some(Format::Coqui), "vctk" => Some(Format::Vctk), "common-voice" => Some(Format::CommonVoice),
         "jsonl" => Some(Format::JsonLines), "audiofolder" => Some(Format::AudioFolder),
         "shards" => Some(Format::Shards);
+    TrainedPart: "acoustic" => TrainedPart::Acoustic, "vocoder" => TrainedPart::Vocoder;
     NanPolicy: "stop" => NanPolicy::Stop, "skip" => NanPolicy::Skip;
     OptimizationLevel: "basic" => OptimizationLevel::Basic, "enhanced" => OptimizationLevel::Enhanced,
         "plateau_breaker" => OptimizationLevel::PlateauBreaker;

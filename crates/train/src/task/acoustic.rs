@@ -1,11 +1,22 @@
 //! The acoustic model as a task: text to mel.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use tandem_model::{Device, Inputs, Losses, ModelConfig, Totals, Voice};
+use tandem_audio::MelStats;
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
+use tandem_flow::Fault;
+use tandem_model::{
+    Device, DeviceMel, HostInputs, InputShape, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice,
+};
+use tandem_synth::{Bundle, HeldOutBatch, Speech, Synthesizer, validation_losses};
 
-use super::{Task, TaskLoss};
+use super::{PartConfig, SpeechTask, Task, TaskLoss, TrainedPart};
+use crate::data::DataError;
+use crate::features::{Prepared, Ready, prepare};
+use crate::lane::DataLane;
+use crate::settings::TrainConfig;
 
 /// Trains a [`Voice`].
 #[derive(Clone, Debug)]
@@ -52,5 +63,107 @@ impl Task for Acoustic {
         let prior = 1.0 - step as f32 / self.prior_steps.max(1) as f32;
         let (losses, _) = model.losses(inputs, totals, prior.max(0.0), true);
         TaskLoss { total: losses.total(), terms: Tensor::inner(losses.values()) }
+    }
+}
+
+impl Acoustic {
+    fn shape(&self) -> InputShape {
+        InputShape::new(&self.config)
+    }
+}
+
+impl SpeechTask for Acoustic {
+    /// With the mel that the data lane made of it, if there is any.
+    type Prepared = (Prepared, Option<DeviceMel>);
+    type HeldOut = HeldOutBatch;
+
+    const PART: TrainedPart = TrainedPart::Acoustic;
+    const OF_SAMPLES: bool = false;
+
+    fn new(settings: &TrainConfig, corpus: &Corpus) -> Result<Acoustic, DataError> {
+        let (size, reference) = (settings.model.size, corpus.speakers().len() > 1);
+        let (vocabulary, n_mels) = (corpus.frontend().vocabulary.size(), corpus.settings().mel.n_mels);
+        let config = ModelConfig::new(size, vocabulary, n_mels, reference);
+        Ok(Acoustic { config, prior_steps: settings.model.prior_steps })
+    }
+
+    fn config(&self) -> PartConfig {
+        PartConfig::Acoustic(self.config.clone())
+    }
+
+    fn reference_frames(&self) -> Option<usize> {
+        self.config.reference.then_some(REFERENCE_FRAMES)
+    }
+
+    fn load_settings(&self, plain: LoadSettings, stats: &Arc<MelStats>, on_data_lane: bool) -> LoadSettings {
+        LoadSettings {
+            reference_frames: self.reference_frames(),
+            as_signal: on_data_lane,
+            normalize: (!on_data_lane).then(|| stats.clone()),
+            group: self.config.decoder.group,
+            noise: true,
+            ..plain
+        }
+    }
+
+    fn prepare(
+        &self,
+        batch: Batch,
+        stats: &MelStats,
+        seed: u64,
+        lane: Option<&DataLane>,
+    ) -> Result<Self::Prepared, Fault> {
+        let mut prepared = prepare(batch, stats, seed, self.config.decoder.group);
+        let audio = match lane {
+            None => None,
+            Some(lane) => lane.features(&mut prepared).map_err(|error| Fault::new(error.to_string()).fatal())?,
+        };
+        Ok((prepared, audio))
+    }
+
+    fn prepared_bytes(&self, (prepared, _): &Self::Prepared) -> usize {
+        prepared.inputs.device_bytes(&self.shape())
+    }
+
+    fn upload(&self, (prepared, audio): Self::Prepared, device: &Device) -> Ready<Inputs> {
+        prepared.upload(audio, &self.shape(), device)
+    }
+
+    fn input_bytes(&self, inputs: &Inputs) -> u64 {
+        inputs.bytes(&self.shape())
+    }
+
+    fn extent(inputs: &Inputs) -> (usize, usize) {
+        (inputs.mel.values.dims()[1], inputs.text.ids.dims()[1])
+    }
+
+    fn held_out(&self, batch: Batch, stats: &MelStats) -> HeldOutBatch {
+        let prepared = prepare(batch, stats, 0, self.config.decoder.group);
+        HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs }
+    }
+
+    fn validate(
+        &self,
+        model: &Voice,
+        batches: &[HeldOutBatch],
+        device: &Device,
+        rows: usize,
+        prefetch: usize,
+    ) -> Vec<f64> {
+        let inputs: Vec<&HostInputs> = batches.iter().map(|batch| &batch.inputs).collect();
+        validation_losses(model, &self.shape(), &inputs, device, rows, prefetch).to_vec()
+    }
+
+    fn sample(
+        &self,
+        model: Voice,
+        batch: &HeldOutBatch,
+        (corpus, stats): (&CorpusSettings, &MelStats),
+        device: &Device,
+    ) -> Result<Speech, String> {
+        let (config, mel) = (self.config.clone(), corpus.mel.clone());
+        let bundle = Bundle { config, mel, processing: corpus.processing, stats: stats.clone() };
+        let synthesizer = Synthesizer::new(model, bundle, device);
+        synthesizer.synthesize_row(&batch.inputs, 0).map_err(|error| error.to_string())
     }
 }

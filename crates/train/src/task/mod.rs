@@ -1,16 +1,35 @@
-//! What is trained: a model, its batches, and the loss of a micro-batch. The step, the optimizer, checkpoints and resume
-//! know nothing else of it.
+//! What is trained: a model, its batches, and the loss of a micro-batch ([`Task`]). The step, the optimizer, checkpoints and
+//! resume know nothing else of it. A task that the trainer takes from a corpus to a report says besides how its batches are
+//! made of clips ([`SpeechTask`]).
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `acoustic.rs` | [`Acoustic`]: text to mel |
+//! | `vocoder.rs` | [`Vocoder`]: mel and pitch to waveform |
 
 mod acoustic;
+mod vocoder;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use tandem_model::Device;
+use serde::{Deserialize, Serialize};
+use tandem_audio::MelStats;
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
+use tandem_flow::Fault;
+use tandem_model::{Device, ModelConfig, VocoderConfig};
+use tandem_synth::Speech;
+
+use crate::data::DataError;
+use crate::features::Ready;
+use crate::lane::DataLane;
+use crate::settings::TrainConfig;
 
 pub use acoustic::Acoustic;
+pub use vocoder::Vocoder;
 
 /// The loss of a micro-batch, on the device.
 #[derive(Clone, Debug)]
@@ -53,4 +72,170 @@ pub trait Task: Clone + Debug + Send + 'static {
 
     /// The loss of some rows while training, in step `step` (counted from 0).
     fn loss(&self, model: &Self::Model, inputs: &Self::Inputs, totals: Self::Totals, step: u64) -> TaskLoss;
+}
+
+/// Which part of a voice a run trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrainedPart {
+    /// The acoustic model: text to mel.
+    #[default]
+    Acoustic,
+    /// The vocoder: mel to waveform.
+    Vocoder,
+}
+
+impl TrainedPart {
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            TrainedPart::Acoustic => "acoustic",
+            TrainedPart::Vocoder => "vocoder",
+        }
+    }
+}
+
+impl fmt::Display for TrainedPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The shapes of what a run trains. Its form in files says which part it is: no field of one is a field of the other's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PartConfig {
+    /// Of an acoustic model.
+    Acoustic(ModelConfig),
+    /// Of a vocoder.
+    Vocoder(VocoderConfig),
+}
+
+impl PartConfig {
+    /// Which part.
+    pub fn part(&self) -> TrainedPart {
+        match self {
+            PartConfig::Acoustic(_) => TrainedPart::Acoustic,
+            PartConfig::Vocoder(_) => TrainedPart::Vocoder,
+        }
+    }
+
+    /// The shapes of an acoustic model, if it is one.
+    pub fn acoustic(&self) -> Option<&ModelConfig> {
+        if let PartConfig::Acoustic(config) = self { Some(config) } else { None }
+    }
+
+    /// The shapes of a vocoder, if it is one.
+    pub fn vocoder(&self) -> Option<&VocoderConfig> {
+        if let PartConfig::Vocoder(config) = self { Some(config) } else { None }
+    }
+
+    /// Mel bands.
+    pub fn n_mels(&self) -> usize {
+        match self {
+            PartConfig::Acoustic(config) => config.n_mels,
+            PartConfig::Vocoder(config) => config.n_mels,
+        }
+    }
+
+    /// Whether a model can have these shapes: a file may say anything.
+    ///
+    /// # Errors
+    ///
+    /// The first number that cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            PartConfig::Acoustic(config) => config.check(),
+            PartConfig::Vocoder(config) => config.check(),
+        }
+    }
+
+    /// Says what differs from another configuration, one line for each difference.
+    pub fn differences(&self, other: &PartConfig) -> Vec<String> {
+        match (self, other) {
+            (PartConfig::Acoustic(mine), PartConfig::Acoustic(theirs)) => mine.differences(theirs),
+            (mine, theirs) if mine == theirs => Vec::new(),
+            (PartConfig::Vocoder(mine), PartConfig::Vocoder(theirs)) => {
+                vec![format!("shapes: {mine:?} here, {theirs:?} there")]
+            }
+            (mine, theirs) => vec![format!("part: {} here, {} there", mine.part(), theirs.part())],
+        }
+    }
+}
+
+/// A task that a run trains on a corpus of speech.
+pub trait SpeechTask: Task + Sync {
+    /// A batch on the host, ready to be uploaded.
+    type Prepared: Send + 'static;
+    /// Clips that are not trained on, in the form that they are validated in.
+    type HeldOut: Debug;
+
+    /// Which part of a voice it is.
+    const PART: TrainedPart;
+    /// Whether its batches are made of samples, wherever features are computed.
+    const OF_SAMPLES: bool;
+
+    /// For the clips of a corpus.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Features`] if the settings of the features contradict themselves.
+    fn new(settings: &TrainConfig, corpus: &Corpus) -> Result<Self, DataError>;
+
+    /// The shapes of its model.
+    fn config(&self) -> PartConfig;
+
+    /// Frames of reference audio beside each clip, if it takes any.
+    fn reference_frames(&self) -> Option<usize>;
+
+    /// How its clips are loaded; with a data lane, features are still to be made.
+    fn load_settings(&self, plain: LoadSettings, stats: &Arc<MelStats>, on_data_lane: bool) -> LoadSettings;
+
+    /// Makes a batch of clips. What is random about it depends on seed, epoch and clip alone.
+    fn prepare(
+        &self,
+        batch: Batch,
+        stats: &MelStats,
+        seed: u64,
+        lane: Option<&DataLane>,
+    ) -> Result<Self::Prepared, Fault>;
+
+    /// Bytes that it will take on the model's device.
+    fn prepared_bytes(&self, prepared: &Self::Prepared) -> usize;
+
+    /// Puts it on the model's device.
+    fn upload(&self, prepared: Self::Prepared, device: &Device) -> Ready<Self::Inputs>;
+
+    /// Bytes that a batch takes on its device.
+    fn input_bytes(&self, inputs: &Self::Inputs) -> u64;
+
+    /// Frames and tokens of each row of a batch, padding included.
+    fn extent(inputs: &Self::Inputs) -> (usize, usize);
+
+    /// Makes a batch to validate on: the same at every validation.
+    fn held_out(&self, batch: Batch, stats: &MelStats) -> Self::HeldOut;
+
+    /// The terms of the loss on clips that are not trained on. At most `rows` go through the device at once, and `prefetch` such
+    /// micro-batches wait there.
+    fn validate(
+        &self,
+        model: &Self::Model,
+        batches: &[Self::HeldOut],
+        device: &Device,
+        rows: usize,
+        prefetch: usize,
+    ) -> Vec<f64>;
+
+    /// What the model makes of a clip that is not trained on.
+    ///
+    /// # Errors
+    ///
+    /// Why it makes nothing.
+    fn sample(
+        &self,
+        model: Self::Model,
+        batch: &Self::HeldOut,
+        features: (&CorpusSettings, &MelStats),
+        device: &Device,
+    ) -> Result<Speech, String>;
 }

@@ -5,14 +5,14 @@ use std::time::Instant;
 use tandem_data::files::write_atomically;
 use tandem_model::weights;
 use tandem_observe::spectrogram_png;
-use tandem_synth::{Bundle, HeldOutBatch, Synthesizer};
 
-use super::{OnEvent, Trainer};
+use super::{OnEvent, TaskTrainer};
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State};
 use crate::events::Event;
 use crate::step::Learner;
+use crate::task::SpeechTask;
 
-impl Trainer {
+impl<T: SpeechTask> TaskTrainer<T> {
     /// Writes a checkpoint, unless this step has one.
     pub(super) fn save(&mut self, started: Instant, on_event: OnEvent<'_>) -> Result<(), CheckpointError> {
         let checkpoint = {
@@ -42,7 +42,7 @@ impl Trainer {
         }
     }
 
-    fn checkpoint(&self, learner: &Learner, started: Instant) -> Checkpoint {
+    fn checkpoint(&self, learner: &Learner<T>, started: Instant) -> Checkpoint {
         Checkpoint {
             weights: weights::export(learner.model()),
             ema: learner.ema().export(),
@@ -60,7 +60,7 @@ impl Trainer {
                 loss_scale: learner.loss_scale(),
                 micro_batches: learner.micro_batches(),
                 settings: self.settings.clone(),
-                model: self.config.clone(),
+                model: self.task.config(),
                 mel: self.data.corpus.settings().mel.clone(),
                 stats: self.stats.clone(),
                 frontend: self.data.corpus.frontend().clone(),
@@ -69,21 +69,15 @@ impl Trainer {
         }
     }
 
-    pub(super) fn sample(&self, validation: &[HeldOutBatch], step: u64, on_event: OnEvent<'_>) {
+    pub(super) fn sample(&self, validation: &[T::HeldOut], step: u64, on_event: OnEvent<'_>) {
         let Some(batch) = validation.first() else { return };
         let model = self.lock().ema().model().clone();
-        let bundle = Bundle {
-            config: self.config.clone(),
-            mel: self.data.corpus.settings().mel.clone(),
-            processing: self.data.corpus.settings().processing,
-            stats: self.stats.clone(),
-        };
-        let synthesizer = Synthesizer::new(model, bundle, &self.lanes.model);
+        let features = (self.data.corpus.settings(), &self.stats);
         let path = self.run.samples().join(format!("step-{step:08}.wav"));
         let at = |error: std::io::Error| format!("{}: {error}", path.display());
         let made = std::fs::create_dir_all(self.run.samples())
             .map_err(at)
-            .and_then(|()| synthesizer.synthesize_row(&batch.inputs, 0).map_err(|error| error.to_string()))
+            .and_then(|()| self.task.sample(model, batch, features, &self.lanes.model))
             .and_then(|speech| {
                 let image = spectrogram_png(&speech.mel, speech.frames, &[], 4);
                 speech.write(&path).and_then(|()| write_atomically(&path.with_extension("png"), &image)).map_err(at)

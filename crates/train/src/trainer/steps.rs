@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 use tandem_device::memory::LaneMemory;
 use tandem_device::probes::CpuMeter;
 use tandem_flow::{Autotune, Context, Error, ErrorKind, Flow};
-use tandem_model::{HostInputs, Losses};
-use tandem_synth::{HeldOutBatch, validation_losses};
 
-use super::{OnEvent, Trainer, too_much};
+use super::{OnEvent, TaskTrainer, too_much};
 use crate::events::{Event, Outcome, TrainError};
 use crate::feed::{DATA_LANE, Feed, MODEL_LANE};
 use crate::guard::Guard;
@@ -18,6 +16,7 @@ use crate::monitor::{Monitor, Surroundings};
 use crate::run::Log;
 use crate::settings::{NanPolicy, validation_queue};
 use crate::step::{StepRecord, StepValues};
+use crate::task::SpeechTask;
 use crate::window::Window;
 
 /// SPEC T9: steps between two readings of the lanes' memory that are reported.
@@ -45,7 +44,7 @@ impl Overflows {
 }
 
 /// What a run has at hand from its first step to its last.
-pub(super) struct StepLoop {
+pub(super) struct StepLoop<T: SpeechTask> {
     pub(super) started: Instant,
     pub(super) first_step: u64,
     /// Steps that the run has when it is finished.
@@ -54,11 +53,11 @@ pub(super) struct StepLoop {
     pub(super) batches: u64,
     /// Parameters of the model.
     pub(super) parameters: usize,
-    pub(super) feed: Feed,
+    pub(super) feed: Feed<T>,
     pub(super) data_guard: Guard,
     pub(super) model_guard: Guard,
     pub(super) log: Log,
-    pub(super) validation: Vec<HeldOutBatch>,
+    pub(super) validation: Vec<T::HeldOut>,
     pub(super) tuner: Autotune,
     pub(super) cpu: CpuMeter,
     /// Memory of the lanes after the last step.
@@ -74,7 +73,7 @@ pub(super) struct StepLoop {
     pub(super) readings: u64,
 }
 
-impl StepLoop {
+impl<T: SpeechTask> StepLoop<T> {
     /// A lane's own memory error, where a stage found that there is too little.
     fn failure(&self, error: Error) -> TrainError {
         match (&error.kind, &*error.stage) {
@@ -106,13 +105,13 @@ impl StepLoop {
     }
 }
 
-impl Trainer {
+impl<T: SpeechTask> TaskTrainer<T> {
     /// Step after step, until the last one or until something ends it.
     pub(super) fn train(
         &mut self,
         context: &Context,
         flow: &mut Flow<StepRecord>,
-        steps_loop: &mut StepLoop,
+        steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) -> Result<Outcome, TrainError> {
         while !self.stops_early() && self.lock().steps() < steps_loop.steps {
@@ -139,7 +138,7 @@ impl Trainer {
         &mut self,
         context: &Context,
         record: StepRecord,
-        steps_loop: &mut StepLoop,
+        steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) -> Result<(), TrainError> {
         let (step, epoch) = (record.step, record.cursor.epoch);
@@ -195,13 +194,16 @@ impl Trainer {
         step: u64,
         epoch: u64,
         values: &StepValues,
-        steps_loop: &mut StepLoop,
+        steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) {
-        let progress = steps_loop.window.close(context, step, steps_loop.steps, epoch, values, &self.settings);
+        let progress =
+            steps_loop.window.close(context, step, steps_loop.steps, epoch, (T::TERMS, values), &self.settings);
         on_event(Event::Progress(&progress));
         let around = Surroundings {
-            feed: &steps_loop.feed,
+            memory_share: steps_loop.feed.memory_share(),
+            workers: steps_loop.feed.workers(),
+            buffer_size: steps_loop.feed.buffer_size(),
             settings: &self.settings,
             placement: &self.lanes.placement,
             lanes: &steps_loop.memory,
@@ -222,7 +224,7 @@ impl Trainer {
     /// Reads the losses of the steps since the last time and writes them down; returns their mean.
     pub(super) fn flush(
         &mut self,
-        steps_loop: &mut StepLoop,
+        steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) -> Result<Option<StepValues>, TrainError> {
         if steps_loop.pending.is_empty() {
@@ -235,7 +237,7 @@ impl Trainer {
             .map(|(record, values)| {
                 let line = json!({"step": record.step, "epoch": record.cursor.epoch, "batch": record.cursor.batch,
                     "loss": values.loss, "norm": values.norm, "rate": record.lr});
-                with_terms(line, &values.terms)
+                with_terms(line, T::TERMS, &values.terms)
             })
             .collect();
         self.log(steps_loop, &lines, on_event);
@@ -272,7 +274,7 @@ impl Trainer {
     }
 
     /// Writes lines to the log. What cannot be written is tried again with the next lines; that it failed is said once.
-    fn log(&self, steps_loop: &mut StepLoop, lines: &[Value], on_event: OnEvent<'_>) {
+    fn log(&self, steps_loop: &mut StepLoop<T>, lines: &[Value], on_event: OnEvent<'_>) {
         let known = steps_loop.log.is_behind();
         if let Err(error) = steps_loop.log.add(lines)
             && !known
@@ -281,16 +283,15 @@ impl Trainer {
         }
     }
 
-    fn validate(&mut self, steps_loop: &mut StepLoop, step: u64, on_event: OnEvent<'_>) -> Result<f64, TrainError> {
-        let (model, shape, micro_batches) = {
+    fn validate(&mut self, steps_loop: &mut StepLoop<T>, step: u64, on_event: OnEvent<'_>) -> Result<f64, TrainError> {
+        let (model, micro_batches) = {
             let learner = self.lock();
-            (learner.ema().model().clone(), learner.input_shape(), learner.micro_batches())
+            (learner.ema().model().clone(), learner.micro_batches())
         };
         // No more at once than a step has, of batches that are smaller than those of training.
         let rows = self.settings.data.batch_size.div_ceil(micro_batches).max(1);
         let ahead = validation_queue(self.settings.pipeline.prefetch_buffer_size);
-        let inputs: Vec<&HostInputs> = steps_loop.validation.iter().map(|batch| &batch.inputs).collect();
-        let terms = validation_losses(&model, &shape, &inputs, &self.lanes.model, rows, ahead);
+        let terms = self.task.validate(&model, &steps_loop.validation, &self.lanes.model, rows, ahead);
         let loss = terms.iter().sum::<f64>();
         // As it is kept in checkpoints, so that a resumed run decides the same.
         let kept = loss as f32;
@@ -301,16 +302,16 @@ impl Trainer {
         } else {
             self.state.validations_without_progress += 1;
         }
-        let line = with_terms(json!({"step": step, "validation": loss}), &terms);
+        let line = with_terms(json!({"step": step, "validation": loss}), T::TERMS, &terms);
         self.log(steps_loop, &[line], on_event);
-        on_event(Event::Validation { step, loss, terms: terms.to_vec(), best });
+        on_event(Event::Validation { step, loss, names: T::TERMS, terms, best });
         Ok(loss)
     }
 }
 
 /// A line of the log with the terms of the loss by name.
-fn with_terms(mut line: Value, terms: &[f64]) -> Value {
-    for (name, value) in Losses::NAMES.iter().zip(terms) {
+fn with_terms(mut line: Value, names: &[&str], terms: &[f64]) -> Value {
+    for (name, value) in names.iter().zip(terms) {
         line[*name] = json!(value);
     }
     line

@@ -139,7 +139,7 @@ fn report(args: &SynthArgs, dir: &Path, all: usize, counts: Counts, messages: &M
 /// What decides how a text sounds, for the manifest.
 fn how(args: &SynthArgs, voice: &Voice) -> Value {
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    json!({
+    let mut how = json!({
         "checkpoint": full(&voice.checkpoint),
         "speaker": args.speaker,
         "speed": args.speed,
@@ -148,7 +148,12 @@ fn how(args: &SynthArgs, voice: &Voice) -> Value {
         "temperature": args.temperature,
         "seed": args.seed,
         "language": args.language.as_ref().map(ToString::to_string),
-    })
+    });
+    // Only where there is one: folders of earlier versions do not name it.
+    if let Some(vocoder) = args.vocoder.as_deref().filter(|vocoder| super::is_trained(Some(vocoder))) {
+        how["vocoder"] = json!(full(Path::new(vocoder)));
+    }
+    how
 }
 
 /// The lines whose files are not there. A file that is something else is never overwritten without a word.

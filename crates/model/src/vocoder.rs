@@ -1,0 +1,482 @@
+//! The neural vocoder: log-mel and pitch to waveform. A ConvNeXt trunk at the rate of frames says how much louder or quieter
+//! harmonics and noise are in each bin than a source-filter prior has them (`tandem_audio::SourceFilter`, made on the host);
+//! the inverse transform makes a waveform of their sum. Its last layer begins with zeros, so that the untrained network is
+//! the prior itself, which is a vocoder already.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{BlocksConfig, Size};
+use crate::inputs::{mask, to_device};
+use crate::kernels::{Stft, inverse_stft, matmul, stft_magnitudes};
+use crate::nn::{Conv1d, DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
+
+const KERNEL_SIZE: usize = 7;
+/// Features of a frame besides its mel: logarithm of the pitch, and whether there is one.
+const PITCH_FEATURES: usize = 2;
+/// The pitch whose logarithm counts as 0, in Hz.
+const MIDDLE_HZ: f32 = 200.0;
+/// The most that a gain is changed by, as a logarithm.
+const MOST_GAIN: f32 = 9.0;
+
+/// Transforms whose magnitudes are compared: short ones hear when something happens, long ones at which pitch.
+const RESOLUTIONS: [Stft; 3] = [
+    Stft { n_fft: 512, hop: 128, win_length: 512 },
+    Stft { n_fft: 1024, hop: 256, win_length: 1024 },
+    Stft { n_fft: 2048, hop: 512, win_length: 2048 },
+];
+/// Weight of the mel's term beside those of the spectra.
+const MEL_WEIGHT: f64 = 4.0;
+
+/// Shapes of a vocoder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VocoderConfig {
+    /// Mel bands.
+    pub n_mels: usize,
+    /// Samples of a frame.
+    pub n_fft: usize,
+    /// Samples from one frame to the next.
+    pub hop_length: usize,
+    /// Samples of the window.
+    pub win_length: usize,
+    /// The trunk.
+    pub trunk: BlocksConfig,
+}
+
+impl VocoderConfig {
+    /// The shapes of a size, for frames of this transform.
+    pub fn new(size: Size, n_mels: usize, stft: Stft) -> VocoderConfig {
+        let (width, hidden, blocks) = match size {
+            Size::Smoke => (128, 384, 4),
+            Size::Tiny => (256, 768, 6),
+            Size::Small => (384, 1152, 6),
+            Size::Normal => (512, 1536, 8),
+            Size::Big => (768, 2304, 8),
+        };
+        VocoderConfig {
+            n_mels,
+            n_fft: stft.n_fft,
+            hop_length: stft.hop,
+            win_length: stft.win_length,
+            trunk: BlocksConfig { width, blocks, hidden },
+        }
+    }
+
+    /// The transform of its frames.
+    pub fn stft(&self) -> Stft {
+        Stft { n_fft: self.n_fft, hop: self.hop_length, win_length: self.win_length }
+    }
+
+    /// Whether a vocoder can have these shapes: a file may say anything.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        const MOST: usize = 1 << 20;
+        let BlocksConfig { width, blocks, hidden } = self.trunk;
+        let sizes = [
+            ("n_mels", self.n_mels),
+            ("n_fft", self.n_fft),
+            ("hop_length", self.hop_length),
+            ("win_length", self.win_length),
+            ("trunk.width", width),
+            ("trunk.blocks", blocks),
+            ("trunk.hidden", hidden),
+        ];
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > MOST) {
+            return Err(format!("no vocoder has {name} = {size}"));
+        }
+        if self.n_fft % 2 == 1 || self.win_length > self.n_fft {
+            return Err(format!("no vocoder has n_fft = {} with win_length = {}", self.n_fft, self.win_length));
+        }
+        Ok(())
+    }
+
+    /// Whether a vocoder of these shapes can have so few values. A file of a few bytes must not make a model of many gigabytes.
+    pub fn can_have(&self, values: usize) -> bool {
+        let BlocksConfig { width, blocks, hidden } = self.trunk;
+        let at_least = [[width, self.n_fft, 1], [width, hidden, blocks], [width, self.n_mels, KERNEL_SIZE]];
+        (at_least.iter())
+            .all(|sizes| sizes.iter().try_fold(1usize, |a, &b| a.checked_mul(b)).is_some_and(|n| n <= values))
+    }
+}
+
+/// The vocoder.
+#[derive(Module, Debug)]
+pub struct NeuralVocoder {
+    /// Mel and pitch to the trunk's width.
+    pub input: Conv1d,
+    /// ConvNeXt blocks.
+    pub blocks: Vec<VocoderBlock>,
+    /// Final norm.
+    pub norm: LayerNorm,
+    /// To the logarithms of the gains of harmonics and noise in each bin.
+    pub output: Linear,
+    n_fft: usize,
+    hop_length: usize,
+    win_length: usize,
+}
+
+/// Depthwise conv, LayerNorm, MLP, residual.
+#[derive(Module, Debug)]
+pub struct VocoderBlock {
+    /// Depthwise conv over time.
+    pub conv: DepthwiseConv1d,
+    /// Norm.
+    pub norm: LayerNorm,
+    /// MLP of each frame.
+    pub mlp: Mlp,
+}
+
+/// A batch for a vocoder on the host; what is beyond a row's length is 0.
+#[derive(Clone, Debug, Default)]
+pub struct HostVocoderInputs {
+    /// Rows.
+    pub rows: usize,
+    /// Frames of each row, padding included.
+    pub frames: usize,
+    /// True numbers of frames.
+    pub lengths: Vec<usize>,
+    /// Normalized log-mel and [`pitch_features`], `rows * frames * (n_mels + 2)`.
+    pub features: Vec<f32>,
+    /// Spectra of the harmonics, `rows * frames * 2 bins`.
+    pub harmonic: Vec<f32>,
+    /// Spectra of the noise, likewise.
+    pub noise: Vec<f32>,
+    /// The waveforms to learn, with the padding of the frames, `rows * samples`; empty for synthesis.
+    pub waveform: Vec<f32>,
+}
+
+/// A batch for a vocoder on its device.
+#[derive(Clone, Debug)]
+pub struct VocoderInputs {
+    /// `[rows, frames, n_mels + 2]`.
+    pub features: Tensor<3>,
+    /// `[rows, frames, 2 bins]`.
+    pub harmonic: Tensor<3>,
+    /// `[rows, frames, 2 bins]`.
+    pub noise: Tensor<3>,
+    /// `[rows, samples]`.
+    pub waveform: Tensor<2>,
+    /// True numbers of frames.
+    pub lengths: Vec<usize>,
+    /// The same as a mask, `[rows, frames, 1]`.
+    pub mask: Tensor<3>,
+}
+
+/// What the network knows of a frame's pitch (Hz, 0 where there is none).
+pub fn pitch_features(hz: f32) -> [f32; PITCH_FEATURES] {
+    if hz > 0.0 { [2.0 * (hz / MIDDLE_HZ).ln(), 1.0] } else { [0.0, 0.0] }
+}
+
+impl HostVocoderInputs {
+    /// Bytes that it takes on a device.
+    pub fn bytes(&self) -> usize {
+        4 * (self.features.len()
+            + self.harmonic.len()
+            + self.noise.len()
+            + self.waveform.len()
+            + self.rows * self.frames)
+    }
+
+    /// Uploads it.
+    pub fn upload(self, device: &Device) -> VocoderInputs {
+        let (rows, frames) = (self.rows, self.frames);
+        let spectra = |values: Vec<f32>| {
+            let width = values.len() / (rows * frames).max(1);
+            to_device(values, [rows, frames, width], device)
+        };
+        let samples = self.waveform.len() / rows.max(1);
+        VocoderInputs {
+            features: spectra(self.features),
+            harmonic: spectra(self.harmonic),
+            noise: spectra(self.noise),
+            waveform: to_device(self.waveform, [rows, samples], device),
+            mask: mask(&self.lengths, frames, device),
+            lengths: self.lengths,
+        }
+    }
+
+    /// Some of the rows.
+    pub fn rows(&self, rows: std::ops::Range<usize>) -> HostVocoderInputs {
+        let cut = |values: &[f32]| {
+            let row = values.len() / self.rows.max(1);
+            values[rows.start * row..rows.end * row].to_vec()
+        };
+        HostVocoderInputs {
+            rows: rows.len(),
+            frames: self.frames,
+            lengths: self.lengths[rows.clone()].to_vec(),
+            features: cut(&self.features),
+            harmonic: cut(&self.harmonic),
+            noise: cut(&self.noise),
+            waveform: cut(&self.waveform),
+        }
+    }
+}
+
+impl VocoderInputs {
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Rows that have a clip.
+    pub fn clips(&self) -> usize {
+        self.lengths.iter().filter(|length| **length > 0).count()
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        let size = |tensor: &Tensor<3>| tensor.dims().iter().product::<usize>();
+        let values = [&self.features, &self.harmonic, &self.noise, &self.mask].map(size).iter().sum::<usize>();
+        4 * (values + self.waveform.dims().iter().product::<usize>()) as u64
+    }
+
+    /// A micro-batch: some of the rows.
+    pub fn micro_batch(&self, rows: std::ops::Range<usize>) -> VocoderInputs {
+        if rows == (0..self.rows()) {
+            return self.clone();
+        }
+        let cut = |tensor: &Tensor<3>| tensor.clone().slice([rows.clone()]);
+        VocoderInputs {
+            features: cut(&self.features),
+            harmonic: cut(&self.harmonic),
+            noise: cut(&self.noise),
+            waveform: self.waveform.clone().slice([rows.clone()]),
+            mask: cut(&self.mask),
+            lengths: self.lengths[rows].to_vec(),
+        }
+    }
+
+    /// The devices that its tensors are on, which should all be one.
+    pub fn devices(&self) -> Vec<Device> {
+        let spectra = [&self.features, &self.harmonic, &self.noise, &self.mask].map(Tensor::device);
+        spectra.into_iter().chain([self.waveform.device()]).map(Device::inner).collect()
+    }
+}
+
+/// The mel that a loss compares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MelLoss {
+    /// The filters, `[bins][n_mels]`.
+    pub filters: Vec<f32>,
+    /// Values below this count as this.
+    pub floor: f32,
+    /// Magnitudes are squared before the filters.
+    pub power: bool,
+}
+
+/// The terms of a vocoder's loss, weighted.
+#[derive(Clone, Debug)]
+pub struct VocoderLosses {
+    /// Absolute error of the log-mel.
+    pub mel: Tensor<1>,
+    /// Spectral convergence: error of the magnitudes as a share of them.
+    pub convergence: Tensor<1>,
+    /// Absolute error of the logarithms of the magnitudes.
+    pub magnitude: Tensor<1>,
+}
+
+impl VocoderLosses {
+    /// The names of the terms, in the order of [`VocoderLosses::values`].
+    pub const NAMES: [&'static str; 3] = ["mel", "convergence", "magnitude"];
+
+    /// What is minimized.
+    pub fn total(&self) -> Tensor<1> {
+        self.mel.clone() + self.convergence.clone() + self.magnitude.clone()
+    }
+
+    /// The terms side by side, without autodiff history.
+    pub fn values(&self) -> Tensor<1> {
+        Tensor::cat([&self.mel, &self.convergence, &self.magnitude].map(|term| term.clone().detach()).to_vec(), 0)
+    }
+}
+
+impl NeuralVocoder {
+    /// The parts that parameters belong to: what their names begin with.
+    pub const PARTS: [&'static str; 4] = ["input", "blocks", "norm", "output"];
+
+    /// An untrained vocoder on a device.
+    pub fn new(config: &VocoderConfig, seed: u64, device: &Device) -> NeuralVocoder {
+        let (init, bins) = (Init::new(device, seed), config.stft().bins());
+        let BlocksConfig { width, blocks, hidden } = config.trunk;
+        let block = |n: usize| {
+            let init = init.at(format_args!("blocks.{n}"));
+            VocoderBlock {
+                conv: DepthwiseConv1d::new(init.at("conv"), width, KERNEL_SIZE),
+                norm: LayerNorm::new(init.at("norm"), width),
+                mlp: Mlp::new(init.at("mlp"), width, hidden),
+            }
+        };
+        NeuralVocoder {
+            input: Conv1d::new(init.at("input"), config.n_mels + PITCH_FEATURES, width, KERNEL_SIZE),
+            blocks: (0..blocks).map(block).collect(),
+            norm: LayerNorm::new(init.at("norm"), width),
+            output: Linear::scaled(init.at("output"), width, 2 * bins, 0.0),
+            n_fft: config.n_fft,
+            hop_length: config.hop_length,
+            win_length: config.win_length,
+        }
+    }
+
+    fn stft(&self) -> Stft {
+        Stft { n_fft: self.n_fft, hop: self.hop_length, win_length: self.win_length }
+    }
+
+    /// Waveforms `[rows, samples]`, with the padding of the frames: half a frame at both ends.
+    pub fn synthesize(&self, inputs: &VocoderInputs) -> Tensor<2> {
+        let bins = self.stft().bins();
+        let x = self.input.forward(inputs.features.clone());
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, &inputs.lengths, &inputs.mask));
+        let gains = self.output.forward(self.norm.forward(x)).clamp(-MOST_GAIN, MOST_GAIN).exp();
+        let both = |first: usize| {
+            let gains = gains.clone().narrow(2, first, bins);
+            // One gain for the real and the imaginary part.
+            Tensor::cat(vec![gains.clone(), gains], 2)
+        };
+        let spectra = inputs.harmonic.clone() * both(0) + inputs.noise.clone() * both(bins);
+        inverse_stft(spectra, self.stft())
+    }
+
+    /// The loss of some rows of a batch that has `clips` clips in all.
+    pub fn losses(&self, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> VocoderLosses {
+        let (padding, clips) = (self.n_fft / 2, clips.max(1) as f64);
+        let inner = |waveform: Tensor<2>| {
+            let samples = waveform.dims()[1];
+            waveform.narrow(1, padding, samples - 2 * padding)
+        };
+        let (made, truth) = (inner(self.synthesize(inputs)), inner(inputs.waveform.clone()));
+        let (mut convergence, mut magnitude) = (Vec::new(), Vec::new());
+        // Of a segment that is shorter than a frame nothing is heard.
+        let samples = made.dims()[1];
+        for shape in RESOLUTIONS.into_iter().filter(|shape| shape.frames(samples) > 0) {
+            let (made, truth) = (stft_magnitudes(made.clone(), shape), stft_magnitudes(truth.clone(), shape));
+            let [rows, frames, bins] = made.dims();
+            let values = (frames * bins).max(1);
+            let flat = |x: Tensor<3>| x.reshape([rows, values]);
+            let error = flat(made.clone() - truth.clone()).square().sum_dim(1).add_scalar(1e-12).sqrt();
+            let size = flat(truth.clone()).square().sum_dim(1).sqrt();
+            convergence.push((error / size).sum());
+            magnitude.push(flat((made.log() - truth.log()).abs()).sum_dim(1).sum().div_scalar(values as f64));
+        }
+        let mean = |terms: Vec<Tensor<1>>| {
+            let count = terms.len().max(1) as f64;
+            let none = || Tensor::zeros([1], &made.device());
+            terms.into_iter().reduce(|sum, term| sum + term).unwrap_or_else(none).div_scalar(count * clips)
+        };
+        let (convergence, magnitude) = (mean(convergence), mean(magnitude));
+        VocoderLosses { mel: self.mel_error(made, truth, mel).mul_scalar(MEL_WEIGHT / clips), convergence, magnitude }
+    }
+
+    /// Mean absolute error of the log-mel, summed over rows.
+    fn mel_error(&self, made: Tensor<2>, truth: Tensor<2>, mel: &MelLoss) -> Tensor<1> {
+        let bins = self.stft().bins();
+        let n_mels = mel.filters.len() / bins;
+        let filters = to_device(mel.filters.clone(), [bins, n_mels], &made.device());
+        let log_mel = |waveform: Tensor<2>| {
+            let magnitudes = stft_magnitudes(waveform, self.stft());
+            let [rows, frames, _] = magnitudes.dims();
+            let magnitudes = if mel.power { magnitudes.square() } else { magnitudes };
+            let bands = matmul(magnitudes.reshape([rows * frames, bins]), filters.clone());
+            bands.clamp_min(mel.floor).log().reshape([rows, frames * n_mels])
+        };
+        let (made, truth) = (log_mel(made), log_mel(truth));
+        let values = made.dims()[1].max(1);
+        (made - truth).abs().sum_dim(1).sum().div_scalar(values as f64)
+    }
+}
+
+impl VocoderBlock {
+    fn forward(&self, x: Tensor<3>, lengths: &[usize], mask: &Tensor<3>) -> Tensor<3> {
+        let y = self.conv.forward(x.clone(), 1, lengths, mask);
+        self.mlp.forward_add(self.norm.forward(y), x)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_flow::Random;
+
+    use super::*;
+
+    const STFT: Stft = Stft { n_fft: 256, hop: 64, win_length: 256 };
+
+    fn random(seed: u64, count: usize) -> Vec<f32> {
+        let mut values = vec![0.0; count];
+        Random::new(seed).fill_normal(&mut values);
+        values
+    }
+
+    /// Two segments, the second one shorter than the first.
+    fn inputs(frames: usize) -> HostVocoderInputs {
+        let lengths = vec![frames, frames / 2];
+        let padded = |seed: u64, width: usize| {
+            let mut values = random(seed, 2 * frames * width);
+            values[(frames + frames / 2) * width..].fill(0.0);
+            values
+        };
+        HostVocoderInputs {
+            rows: 2,
+            frames,
+            features: padded(1, 12),
+            harmonic: padded(2, 2 * STFT.bins()),
+            noise: padded(3, 2 * STFT.bins()),
+            waveform: random(4, 2 * STFT.samples(frames)),
+            lengths,
+        }
+    }
+
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_into_vec().expect("single precision")
+    }
+
+    fn mel_loss() -> MelLoss {
+        MelLoss { filters: random(5, STFT.bins() * 10).into_iter().map(f32::abs).collect(), floor: 1e-5, power: false }
+    }
+
+    #[test]
+    fn an_untrained_vocoder_is_its_prior() {
+        let config = VocoderConfig::new(Size::Smoke, 10, STFT);
+        let model = NeuralVocoder::new(&config, 1, &Device::flex());
+        let inputs = inputs(20).upload(&Device::flex());
+        let prior = inverse_stft(inputs.harmonic.clone() + inputs.noise.clone(), STFT);
+        assert_eq!(values(model.synthesize(&inputs)), values(prior));
+    }
+
+    #[test]
+    fn the_loss_of_micro_batches_is_that_of_the_batch_and_reaches_every_part() {
+        let config = VocoderConfig::new(Size::Smoke, 10, STFT);
+        let device = Device::flex().autodiff();
+        let model = NeuralVocoder::new(&config, 1, &device);
+        // Long enough for the longest of the resolutions.
+        let inputs = inputs(60).upload(&device);
+        let whole = model.losses(&inputs, &mel_loss(), 2);
+        let halves = [0..1, 1..2].map(|rows| values(model.losses(&inputs.micro_batch(rows), &mel_loss(), 2).values()));
+        for (n, value) in values(whole.values()).into_iter().enumerate() {
+            let sum = halves[0][n] + halves[1][n];
+            assert!((value - sum).abs() < 1e-4 * value.abs(), "{}: {value} {sum}", VocoderLosses::NAMES[n]);
+        }
+        let grads = whole.total().backward();
+        let grad = model.output.weight.val().grad(&grads).expect("a gradient");
+        assert!(values(grad.abs().sum())[0] > 0.0);
+    }
+
+    #[test]
+    fn every_size_is_believed_and_shapes_that_no_file_can_fill_are_not() {
+        for size in Size::ALL {
+            assert_eq!(VocoderConfig::new(size, 80, STFT).check(), Ok(()), "{size}");
+        }
+        let mut config = VocoderConfig::new(Size::Smoke, 80, STFT);
+        let tensors = crate::weights::export(&NeuralVocoder::new(&config, 1, &Device::flex()));
+        let count = tensors.values().map(|tensor| tensor.values.len()).sum();
+        assert!(config.can_have(count));
+        config.trunk.hidden = 1 << 19;
+        assert!(!config.can_have(count));
+        config.hop_length = 0;
+        assert_eq!(config.check(), Err("no vocoder has hop_length = 0".to_owned()));
+    }
+}
