@@ -259,7 +259,9 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     if !written.has("init") {
         fs::write(here.join("config.yaml"), config).expect("written");
     }
-    written.runs().iter().for_each(|run| copy(&work.path("trained"), &here.join(run)));
+    // A run whose name says so is a vocoder.
+    let kind = |run: &str| if run.ends_with("-vocoder") { "trained-vocoder" } else { "trained" };
+    written.runs().iter().for_each(|run| copy(&work.path(kind(run)), &here.join(run)));
     if written.has("--alignments") {
         let (run, out) = (work.path("trained"), here.join("alignments"));
         let aligned = tandem().arg("align").arg(run).arg("--out").arg(out).output().expect("the program starts");
@@ -288,6 +290,7 @@ fn every_command_of_every_page_runs() {
     }
     let (work, gpus) = (Workplace::new(10, 2), SoftwareGpus::find());
     work.trained("trained", &format!("--batch-size 2 --max-steps {LAST_STEP} --checkpoint-every 30"));
+    work.trained("trained-vocoder", "--part vocoder --batch-size 2 --max-steps 1");
     let (mut seen, mut failures, here) = (BTreeSet::new(), Vec::new(), work.path("here"));
     for written in all.iter().filter(|written| NOT_RUN.iter().all(|(line, _)| written.line != *line)) {
         let Written { place, line, words, output: shown, environment, .. } = written;
