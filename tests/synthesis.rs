@@ -55,6 +55,32 @@ fn wavs(dir: &Path) -> Vec<String> {
     names
 }
 
+/// SPEC N3.
+#[test]
+fn a_run_that_has_a_vocoder_speaks_with_it_and_says_so() {
+    let work = trained(1);
+    let speak = |name: &str, more: &[&str]| -> (String, Vec<i16>) {
+        let output = done(synth(&work, &[&["Banana piano.", "-o", name], more].concat()));
+        (stderr(&output), samples(&work.path(name)))
+    };
+    let (said, plain) = speak("plain.wav", &[]);
+    assert!(!said.contains("vocoder"), "{said}");
+    work.trained("run-vocoder", "--part vocoder --batch-size 4 --max-steps 2");
+    let (said, own) = speak("own.wav", &[]);
+    assert!(said.contains("run-vocoder`, that of this run"), "{said}");
+    let (said, requested) = speak("requested.wav", &["--vocoder", "run-vocoder"]);
+    assert!(!said.contains("of this run"), "{said}");
+    assert_eq!(own, requested);
+    let (said, without) = speak("without.wav", &["--vocoder", "griffin-lim"]);
+    assert!(!said.contains("of this run"), "{said}");
+    assert_eq!(without, plain);
+    assert_ne!(own, plain);
+    // One for other mels is an error, never silently something else.
+    fs::remove_dir_all(work.path("run-vocoder")).expect("it is there");
+    work.trained("run-vocoder", "--part vocoder --batch-size 4 --max-steps 2 --n-mels 40");
+    refused(synth(&work, &["Banana piano.", "-o", "no.wav"]), &["n_mels: 80 here, 40 there", "--vocoder griffin-lim"]);
+}
+
 #[test]
 fn a_long_text_becomes_one_file_sentence_by_sentence() {
     let work = trained(1);

@@ -140,6 +140,7 @@ train-report = {$ending}: {$steps} steps in {$time} ({$rate} steps/s), {$step} i
 train-report-best = best validation loss {$loss} at step {$step}
 synth-done = {$seconds} s of speech in `{$path}` (voice of step {$step}; the Griffin-Lim vocoder sounds metallic)
 synth-done-vocoder = {$seconds} s of speech in `{$path}` (voice of step {$step})
+synth-vocoder-of-run = vocoder: `{$path}`, that of this run (`--vocoder griffin-lim` for none)
 synth-best = checkpoint: step {$step}, that of the best validation loss
 synth-not-wav = `{$path}`: only WAV files are written
 evaluate-given = all clips of `{$folder}`; the voice may have learned from some of them

@@ -140,6 +140,7 @@ train-report = {$ending}: {$steps} گام در {$time} ({$rate} گام بر ثا
 train-report-best = بهترین زیان اعتبارسنجی {$loss} در گام {$step}
 synth-done = {$seconds} ثانیه گفتار در `{$path}` (صدای گام {$step}؛ وکودر Griffin-Lim طنینی فلزی دارد)
 synth-done-vocoder = {$seconds} ثانیه گفتار در `{$path}` (صدای گام {$step})
+synth-vocoder-of-run = وکودر: `{$path}`، وکودر همین اجرا (`--vocoder griffin-lim` برای هیچ‌کدام)
 synth-best = چک‌پوینت: گام {$step}، با بهترین زیان اعتبارسنجی
 synth-not-wav = `{$path}`: فقط فایل WAV نوشته می‌شود
 evaluate-given = همهٔ کلیپ‌های `{$folder}`؛ شاید صدا از برخی از آن‌ها یاد گرفته باشد

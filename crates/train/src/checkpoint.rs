@@ -32,7 +32,7 @@ use crate::settings::TrainConfig;
 use crate::task::{PartConfig, TrainedPart};
 
 /// Changing what the files mean changes this.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 const MODEL: &str = "model.safetensors";
 const EMA: &str = "ema.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";

@@ -38,7 +38,7 @@ pub(crate) struct SynthArgs {
     /// Whose voice: the name of a speaker of the corpus, or an audio file of at least a second; without it, the first speaker
     #[arg(long, value_name = "NAME|FILE", help_heading = "Voice")]
     pub(crate) speaker: Option<String>,
-    /// What makes sound of the mel: a run of `train --part vocoder` (or a checkpoint), or `griffin-lim`; without it, Griffin-Lim
+    /// What makes sound of the mel: a run of `train --part vocoder` (or a checkpoint), or `griffin-lim`; without it, RUN-vocoder if there is one, else Griffin-Lim
     #[arg(long, value_name = "RUN|griffin-lim", help_heading = "Voice")]
     pub(crate) vocoder: Option<String>,
     /// Speed of speech: 2 is twice as fast

@@ -93,7 +93,7 @@ pub(crate) struct EvaluateArgs {
     /// Write a page with the worst clips first: figures, spectrograms and sound of recording, copy-synthesis and synthesis
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// What makes sound of the mel: a run of `train --part vocoder` (or a checkpoint), or `griffin-lim`; without it, Griffin-Lim
+    /// What makes sound of the mel: a run of `train --part vocoder` (or a checkpoint), or `griffin-lim`; without it, RUN-vocoder if there is one, else Griffin-Lim
     #[arg(long, value_name = "RUN|griffin-lim")]
     pub(crate) vocoder: Option<String>,
     /// Steps from noise to sound

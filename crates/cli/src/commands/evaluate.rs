@@ -29,8 +29,8 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
     let html = args.html.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
     let mut export = args.export.as_deref().map(|dir| Export::create(dir, messages)).transpose()?;
     let device = open_lanes::open_one(&args.device, messages)?.model;
-    let (synthesizer, state, _) = synth::open(&args.run, &device, messages)?;
-    let synthesizer = synth::with_vocoder(synthesizer, args.vocoder.as_deref(), messages)?;
+    let (synthesizer, state, checkpoint) = synth::open(&args.run, &device, messages)?;
+    let (synthesizer, _) = synth::with_vocoder(synthesizer, &checkpoint, args.vocoder.as_deref(), messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
     let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
     if let Some(dir) = &args.data {

@@ -38,9 +38,22 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 /// The vocoder that needs no training.
 const GRIFFIN_LIM: &str = "griffin-lim";
 
-/// Whether a vocoder was requested that was trained.
-fn is_trained(requested: Option<&str>) -> bool {
-    requested.is_some_and(|requested| requested != GRIFFIN_LIM)
+/// The trained vocoder that is to be used: the one that was requested, else that of the run, if it has one.
+fn choose_vocoder(requested: Option<&str>, checkpoint: &Path) -> Option<PathBuf> {
+    match requested {
+        Some(GRIFFIN_LIM) => None,
+        Some(path) => Some(PathBuf::from(path)),
+        None => vocoder_of_run(checkpoint),
+    }
+}
+
+/// `runs/NAME-vocoder` of a checkpoint of `runs/NAME`: where `train --part vocoder` puts the vocoder of the same corpus.
+fn vocoder_of_run(checkpoint: &Path) -> Option<PathBuf> {
+    let checkpoint = checkpoint.canonicalize().ok()?;
+    let run = checkpoint.parent()?.parent()?;
+    let mut name = run.file_name()?.to_owned();
+    name.push("-vocoder");
+    Some(run.with_file_name(name)).filter(|vocoder| checkpoint::find(vocoder).is_ok())
 }
 
 /// A voice, ready to speak.
@@ -49,6 +62,8 @@ struct Voice {
     state: State,
     /// The folder of its checkpoint.
     checkpoint: PathBuf,
+    /// Its vocoder, if that was trained.
+    vocoder: Option<PathBuf>,
     reference: Option<HostReference>,
     settings: SynthesisSettings,
 }
@@ -60,7 +75,7 @@ impl Voice {
     fn open(args: &SynthArgs, messages: &Messages) -> Result<Voice, Failure> {
         let device = open_lanes::open_one(&args.device, messages)?.model;
         let (synthesizer, state, checkpoint) = open(&args.checkpoint, &device, messages)?;
-        let synthesizer = with_vocoder(synthesizer, args.vocoder.as_deref(), messages)?;
+        let (synthesizer, vocoder) = with_vocoder(synthesizer, &checkpoint, args.vocoder.as_deref(), messages)?;
         let reference = find_speaker(&synthesizer, &checkpoint, args.speaker.as_deref(), messages)?;
         let settings = SynthesisSettings {
             steps: args.steps as usize,
@@ -69,7 +84,7 @@ impl Voice {
             speed: args.speed as f32,
             seed: args.seed,
         };
-        Ok(Voice { synthesizer, state, checkpoint, reference, settings })
+        Ok(Voice { synthesizer, state, checkpoint, vocoder, reference, settings })
     }
 
     fn sample_rate(&self) -> u32 {
@@ -137,24 +152,26 @@ pub(crate) fn open(
     Ok((synthesizer, state, dir))
 }
 
-/// The voice with the vocoder that was requested: a run of `train --part vocoder`, or Griffin-Lim, which it has already.
+/// The voice with its vocoder, and where that is if it was trained: the one that was requested or that of the run, else Griffin-Lim.
+/// One that the run has and nobody requested is named. SPEC N3.
 pub(crate) fn with_vocoder(
     synthesizer: Synthesizer,
+    checkpoint: &Path,
     requested: Option<&str>,
     messages: &Messages,
-) -> Result<Synthesizer, Failure> {
-    let Some(path) = requested.filter(|_| is_trained(requested)) else { return Ok(synthesizer) };
+) -> Result<(Synthesizer, Option<PathBuf>), Failure> {
+    let Some(path) = choose_vocoder(requested, checkpoint) else { return Ok((synthesizer, None)) };
     let (mel, device) = (synthesizer.bundle().mel.clone(), synthesizer.device().clone());
-    let vocoder = checkpoint::open_trained_vocoder(Path::new(path), &mel, &device).map_err(|error| {
+    let vocoder = checkpoint::open_trained_vocoder(&path, &mel, &device).map_err(|error| {
         let failure = Failure::of(USAGE, &error);
-        match error {
-            VoiceError::Checkpoint(CheckpointError::None(_) | CheckpointError::OtherPart { .. }) => {
-                failure.hint(messages.get("synth-hint-vocoder"))
-            }
-            _ => failure,
-        }
+        let other =
+            matches!(error, VoiceError::Checkpoint(CheckpointError::None(_) | CheckpointError::OtherPart { .. }));
+        if other || requested.is_none() { failure.hint(messages.get("synth-hint-vocoder")) } else { failure }
     })?;
-    Ok(synthesizer.with_vocoder(Box::new(vocoder)))
+    if requested.is_none() {
+        eprintln!("{}", messages.with("synth-vocoder-of-run", &[("path", &path.display())]));
+    }
+    Ok((synthesizer.with_vocoder(Box::new(vocoder)), Some(path)))
 }
 
 /// Which checkpoint of a run is used, and where the other one is that could be.

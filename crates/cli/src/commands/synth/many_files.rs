@@ -150,8 +150,8 @@ fn how(args: &SynthArgs, voice: &Voice) -> Value {
         "language": args.language.as_ref().map(ToString::to_string),
     });
     // Only where there is one: folders of earlier versions do not name it.
-    if let Some(vocoder) = args.vocoder.as_deref().filter(|vocoder| super::is_trained(Some(vocoder))) {
-        how["vocoder"] = json!(full(Path::new(vocoder)));
+    if let Some(vocoder) = &voice.vocoder {
+        how["vocoder"] = json!(full(vocoder));
     }
     how
 }

@@ -77,6 +77,6 @@ pub(super) fn run(args: &SynthArgs, lines: &[Line], messages: &Messages) -> Resu
     }
     let values: &[(&str, &dyn std::fmt::Display)] =
         &[("path", &path.display()), ("seconds", &shown), ("step", &voice.state.step)];
-    let done = if super::is_trained(args.vocoder.as_deref()) { "synth-done-vocoder" } else { "synth-done" };
+    let done = if voice.vocoder.is_some() { "synth-done-vocoder" } else { "synth-done" };
     print(&format!("{}\n", messages.with(done, values)))
 }
