@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES, STATES = 1e-4, -0.5, 0.3, 64, 3
+SIGMA_MIN, AUDIBLE, DROPOUT, TIMESTEP_FEATURES, STATES = 1e-4, -0.5, 0.3, 64, 2
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 2e-4
 THREADS = 2
 gelu = partial(F.gelu, approximate="tanh")

@@ -15,12 +15,13 @@ use crate::inputs::{indices, to_device};
 use crate::kernels::gelu;
 use crate::nn::{Conv1d, Embedding, Init, Linear};
 
-/// States of a token, in order, each with a mean mel of its own and at least one frame: how it begins, its middle, how it ends, as in
-/// the hidden Markov models of speech recognition. A stop is a closure and a burst, a diphthong two vowels, and neighbors change the two
-/// ends of a vowel in different ways. With one mean for a whole token, its frames were often explained better by its neighbor: 19 % of the
-/// phonemes of a real speaker were left with the fewest frames there may be. Words that were not understood: 17.7 % with one state,
-/// 10.7 % with two, 8.9 % with three (1,000 steps, 121 sentences, one seed; `benches/results/quality.md`).
-pub const STATES: usize = 3;
+/// States of a token, in order, each with a mean mel of its own and at least one frame: how it begins and how it ends, as in the hidden
+/// Markov models of speech recognition. A stop is a closure and a burst, a diphthong two vowels, and neighbors change the two ends of a
+/// vowel in different ways. With one mean for a whole token, its frames were often explained better by its neighbor: 19 % of the phonemes
+/// of a real speaker were left with the fewest frames there may be. Words that were not understood: 17.7 % with one state, 10.7 % with two,
+/// 8.9 % with three (1,000 steps, 121 sentences, one seed); boundaries of the demo's sounds are 15.9, 14.9 and 22.8 ms off (700 steps):
+/// with three, what lies between two sounds may belong to either of them (`benches/results/quality.md`).
+pub const STATES: usize = 2;
 
 /// Predicts the mean mel of each state of each token from the token, its two neighbors and the speaker: nothing more. An encoder that
 /// sees the whole text explains every frame by every token, and alignments drift (measured: boundaries 70 ms off instead
