@@ -2,7 +2,7 @@
 //! ([`Voice::encode`], [`Voice::log_durations`], [`Voice::expand`], [`Voice::denoise`]).
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 use crate::aligner::{MeanPredictor, STATES, align, place_in_token, state_durations, token_durations, token_of_frame};
 use crate::config::ModelConfig;
@@ -205,7 +205,7 @@ impl Voice {
         &self,
         encoded: &Encoded,
         durations: &[Vec<u32>],
-        by_frame: Tensor<1, burn::tensor::Int>,
+        by_frame: Tensor<1, Int>,
         lengths: Vec<usize>,
         mask: Tensor<3>,
         dropout: Option<&Dropout>,
@@ -281,10 +281,10 @@ impl Voice {
         self.aligner.forward(text.ids.clone(), text.mask.clone(), speaker.embedding.clone())
     }
 
-    /// The aligner's mean mel of each frame.
-    fn expand_mean(mean: Tensor<3>, of_states: &[Vec<u32>], frames: usize) -> Tensor<3> {
+    /// The aligner's mean mel of each frame, `by_frame` being the state that each frame belongs to.
+    fn expand_mean(mean: Tensor<3>, by_frame: Tensor<1, Int>) -> Tensor<3> {
         let [rows, states, n_mels] = mean.dims();
-        let by_frame = indices(token_of_frame(of_states, states, frames), &mean.device());
+        let frames = by_frame.dims()[0] / rows;
         mean.reshape([rows * states, n_mels]).select(0, by_frame).reshape([rows, frames, n_mels])
     }
 
@@ -301,8 +301,10 @@ impl Voice {
         let tokens = encoded.features.dims()[1];
         let values = (totals.frames * n_mels) as f64;
 
-        let by_frame = indices(token_of_frame(&durations, tokens, frames), &aligner_mean.device());
-        let prior_error = audible(mel.values.clone()) - Self::expand_mean(aligner_mean, &of_states, frames);
+        let by_state = indices(token_of_frame(&of_states, tokens * STATES, frames), &aligner_mean.device());
+        // States are numbered token by token: the token of a frame needs no upload of its own.
+        let by_frame = by_state.clone().div_scalar(STATES as i32);
+        let prior_error = audible(mel.values.clone()) - Self::expand_mean(aligner_mean, by_state);
         let prior_loss = masked_square(prior_error, mel.mask.clone()).div_scalar(values);
 
         let positions = mel.lengths.iter().map(|length| length.div_ceil(self.group)).collect();
@@ -347,7 +349,8 @@ impl Voice {
         let nearest = self.aligner.nearest_symbol(mel.clone(), speaker.embedding) * inputs.mel.mask.clone();
         let of_states = self.find_alignment(&mean, inputs, 0.0);
         let [rows, frames, n_mels] = inputs.mel.values.dims();
-        let error = (mel - Self::expand_mean(mean, &of_states, frames)) * inputs.mel.mask.clone();
+        let by_state = indices(token_of_frame(&of_states, mean.dims()[1], frames), &mean.device());
+        let error = (mel - Self::expand_mean(mean, by_state)) * inputs.mel.mask.clone();
         let sums = error.square().reshape([rows, frames * n_mels]).sum_dim(1);
         let sums = Tensor::cat(vec![sums, nearest.reshape([rows, frames]).sum_dim(1)], 1);
         let sums = sums.into_data().try_into_vec::<f32>().expect("errors are single precision");
