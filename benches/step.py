@@ -262,10 +262,12 @@ class Voice(Part):
         mu = self.mean(text, place, speaker, position_mask).reshape(mel.shape)
         mean = ((mel - mu) * frame_mask).abs().sum() / values
 
-        t = timesteps[..., None]
-        x_t = noise * (1 - (1 - SIGMA_MIN) * t) + mel * t
-        x1 = self.decoder(x_t, mu.detach(), text, place, position_mask, timesteps, speaker)
-        flow = ((x1 - mel) * frame_mask).square().sum() / values
+        flow = mel.new_zeros(())
+        if self.decoder is not None:
+            t = timesteps[..., None]
+            x_t = noise * (1 - (1 - SIGMA_MIN) * t) + mel * t
+            x1 = self.decoder(x_t, mu.detach(), text, place, position_mask, timesteps, speaker)
+            flow = ((x1 - mel) * frame_mask).square().sum() / values
 
         predicted = self.duration(features.detach(), speaker.detach(), token_mask)
         duration = duration_loss(predicted, durations, tokens, token_mask.squeeze(2))
@@ -338,7 +340,7 @@ def build(config):
         duration=DurationPredictor(
             speaker=linear(speaker.width, text.width), first=Conv1d(text.width, middle, 3), first_norm=norm(middle),
             second=Conv1d(middle, middle, 3), second_norm=norm(middle), output=linear(middle, 1)),
-        decoder=flow_decoder(decoder.width),
+        decoder=flow_decoder(decoder.width) if decoder.blocks else None,
         group=decoder.group)
 
 

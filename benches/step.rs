@@ -84,8 +84,10 @@ fn batch() -> HostInputs {
     inputs
 }
 
+/// As `tandem train` makes it; with TANDEM_FLOW the flow-matching decoder too (`--flow`).
 fn config(size: Size) -> ModelConfig {
-    ModelConfig::new(size, VOCABULARY, N_MELS, true)
+    let config = ModelConfig::new(size, VOCABULARY, N_MELS, true);
+    if std::env::var_os("TANDEM_FLOW").is_some() { config } else { config.without_flow() }
 }
 
 fn export(dir: &Path, size: Size) {

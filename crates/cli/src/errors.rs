@@ -227,6 +227,7 @@ impl Explain for SynthesisError {
                 Text::Message("error-no-speaker", vec![("name", shown(name)), ("known", shown(known.join(", ")))])
             }
             SynthesisError::OneSpeaker => plain("error-one-speaker"),
+            SynthesisError::NoFlow => plain("error-no-flow"),
         }
     }
 }

@@ -50,7 +50,8 @@ fn main() {
     };
     println!("a batch of {} bytes on the device", inputs.device_bytes(&shape));
     let inputs = inputs.upload(&shape, &device);
-    println!("text {:?}, mel {:?}, noise {:?}", inputs.text.ids.dims(), inputs.mel.values.dims(), inputs.noise.dims());
+    let noise = &inputs.flow.as_ref().expect("a model with a flow-matching decoder").noise;
+    println!("text {:?}, mel {:?}, noise {:?}", inputs.text.ids.dims(), inputs.mel.values.dims(), noise.dims());
 
     let (losses, durations) = voice.losses(&inputs, totals, 1.0, false);
     let values = losses.values().into_data().try_into_vec::<f32>().expect("losses are single precision");
@@ -60,6 +61,6 @@ fn main() {
     println!("frames of each token: {durations:?}");
     let encoded = voice.encode(&inputs.text, None);
     let on = voice.expand(&encoded, &durations, Some(&inputs.pitch), frames);
-    let x1 = voice.denoise(inputs.noise.clone(), 0.0, &on);
-    println!("denoises {:?} to {:?}", inputs.noise.dims(), x1.dims());
+    let x1 = voice.denoise(noise.clone(), 0.0, &on);
+    println!("denoises {:?} to {:?}", noise.dims(), x1.dims());
 }

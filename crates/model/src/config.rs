@@ -122,7 +122,7 @@ pub struct DecoderConfig {
     pub width: usize,
     /// Blocks of the mean decoder.
     pub mean_blocks: usize,
-    /// Blocks of the flow-matching decoder.
+    /// Blocks of the flow-matching decoder; 0: there is none, and the mean mel is all that is heard.
     pub blocks: usize,
     /// Channels inside a block.
     pub hidden: usize,
@@ -173,6 +173,17 @@ impl ModelConfig {
                 group: 2,
             },
         }
+    }
+
+    /// The same without the flow-matching decoder.
+    pub fn without_flow(mut self) -> ModelConfig {
+        self.decoder.blocks = 0;
+        self
+    }
+
+    /// Whether there is a flow-matching decoder.
+    pub fn has_flow(&self) -> bool {
+        self.decoder.blocks > 0
     }
 
     /// Whether a model can have these shapes: a file may say anything.

@@ -36,6 +36,8 @@ pub struct InputShape {
     pub text_dropouts: usize,
     /// Channels of the duration predictor.
     pub duration_width: usize,
+    /// Whether there is a flow-matching decoder: it needs noise and timesteps.
+    pub flow: bool,
 }
 
 impl InputShape {
@@ -48,6 +50,7 @@ impl InputShape {
             text_width: config.text.width,
             text_dropouts: 1 + config.text.convolutions + 2 * config.text.blocks,
             duration_width: config.duration_width,
+            flow: config.has_flow(),
         }
     }
 }
@@ -75,7 +78,7 @@ pub struct HostInputs {
     pub pitch: Vec<f32>,
     /// Frames of each token, for the rows that were aligned before; empty when none was.
     pub durations: Vec<Option<Vec<u32>>>,
-    /// The noise `x0`, `rows * frames * n_mels`.
+    /// The noise `x0`, `rows * frames * n_mels`; empty without a flow-matching decoder.
     pub noise: Vec<f32>,
     /// The timestep `t` of each row, 0 (noise) to 1 (mel).
     pub timesteps: Vec<f32>,
@@ -107,16 +110,23 @@ pub struct Inputs {
     pub pitch: PitchInputs,
     /// Frames of each token, for the rows that were aligned before; empty when none was.
     pub durations: Vec<Option<Vec<u32>>>,
+    /// What the flow-matching decoder learns from, if there is one.
+    pub flow: Option<FlowInputs>,
+    /// Dropout masks, for training.
+    pub dropout: Dropout,
+    /// Another crop of the same speaker.
+    pub reference: Option<ReferenceInputs>,
+}
+
+/// A point of the path from noise to mel, for each row.
+#[derive(Clone, Debug)]
+pub struct FlowInputs {
     /// The noise `x0`, `[rows, frames, n_mels]`.
     pub noise: Tensor<3>,
     /// The timesteps, `[rows, 1]`.
     pub timesteps: Tensor<2>,
     /// Their sinusoidal features, `[rows, 64]`.
     pub timestep_features: Tensor<2>,
-    /// Dropout masks, for training.
-    pub dropout: Dropout,
-    /// Another crop of the same speaker.
-    pub reference: Option<ReferenceInputs>,
 }
 
 /// Dropout masks, `[rows, tokens, channels]` each, drawn on the host by clip: the same on every device and however a batch
@@ -182,7 +192,8 @@ pub fn batch_bytes(
     let positions = frames.div_ceil(shape.group);
     // Two bins, the fraction between them, targets.
     let pitch = positions * (3 + PITCH_VALUES);
-    let mel = 2 * frames * n_mels + frames + positions + pitch;
+    let (noise, timestep) = if shape.flow { (frames * n_mels, 1 + TIMESTEP_FEATURES) } else { (0, 0) };
+    let mel = frames * n_mels + noise + frames + positions + pitch;
     let reference = if reference_frames == 0 {
         0
     } else {
@@ -191,7 +202,7 @@ pub fn batch_bytes(
     let dropout = (shape.text_dropouts + 1) * shape.text_width + shape.duration_width;
     let text = tokens * (3 + dropout) + shape.latents;
     let rope = 2 * (shape.latents + tokens) * shape.head_width;
-    4 * (rows * (mel + reference + text + 1 + TIMESTEP_FEATURES) + rope)
+    4 * (rows * (mel + reference + text + timestep) + rope)
 }
 
 /// Mels that were computed on another device: normalized log-mel, `[rows, frames, n_mels]` each.
@@ -250,9 +261,11 @@ impl HostInputs {
             },
             pitch: PitchInputs::of_frames(&self.pitch, self.rows, self.frames, shape.group, device),
             durations: self.durations,
-            noise: to_device(self.noise, mel_shape, device),
-            timestep_features: timestep_features(&self.timesteps, device),
-            timesteps: to_device(self.timesteps, [self.rows, 1], device),
+            flow: (shape.flow && !self.noise.is_empty()).then(|| FlowInputs {
+                noise: to_device(self.noise, mel_shape, device),
+                timestep_features: timestep_features(&self.timesteps, device),
+                timesteps: to_device(self.timesteps, [self.rows, 1], device),
+            }),
             dropout,
             reference: self.reference.map(|reference| {
                 let mel = computed_reference
@@ -279,7 +292,7 @@ impl HostInputs {
                 false => self.pitch[rows.start * self.frames..rows.end * self.frames].to_vec(),
             },
             durations: some_rows(&self.durations, &rows),
-            noise: self.noise[rows.start * mel..rows.end * mel].to_vec(),
+            noise: some_rows(&self.noise, &(rows.start * mel..rows.end * mel)),
             timesteps: self.timesteps[rows.clone()].to_vec(),
             seeds: self.seeds[rows.clone()].to_vec(),
             reference: self.reference.as_ref().map(|reference| {
@@ -351,9 +364,11 @@ impl Inputs {
             },
             pitch: self.pitch.rows(rows.clone()),
             durations: some_rows(&self.durations, &rows),
-            noise: cut(&self.noise),
-            timesteps: cut2(&self.timesteps),
-            timestep_features: cut2(&self.timestep_features),
+            flow: self.flow.as_ref().map(|flow| FlowInputs {
+                noise: cut(&flow.noise),
+                timesteps: cut2(&flow.timesteps),
+                timestep_features: cut2(&flow.timestep_features),
+            }),
             dropout: Dropout {
                 text: self.dropout.text.iter().map(cut).collect(),
                 duration: [cut(&self.dropout.duration[0]), cut(&self.dropout.duration[1])],
@@ -377,10 +392,10 @@ impl Inputs {
             self.mel.values.device(),
             self.mel.mask.device(),
             self.mel.position_mask.device(),
-            self.noise.device(),
-            self.timesteps.device(),
-            self.timestep_features.device(),
         ];
+        if let Some(FlowInputs { noise, timesteps, timestep_features }) = &self.flow {
+            all.extend([noise.device(), timesteps.device(), timestep_features.device()]);
+        }
         all.extend(self.pitch.devices());
         all.extend(self.dropout.text.iter().chain(&self.dropout.duration).map(Tensor::device));
         if let Some(reference) = &self.reference {

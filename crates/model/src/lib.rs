@@ -39,8 +39,8 @@ pub use config::{BlocksConfig, DecoderConfig, ModelConfig, REFERENCE_FRAMES, Siz
 pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock, Regressor};
 pub use duration::DurationPredictor;
 pub use inputs::{
-    DeviceMel, Dropout, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs, TextInputs,
-    batch_bytes, uploads,
+    DeviceMel, Dropout, FlowInputs, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs,
+    TextInputs, batch_bytes, uploads,
 };
 pub use nn::{Attention, Conv1d, DepthwiseConv1d, Embedding, LayerNorm, Linear, Mlp, Rope};
 pub use pitch::{Pitch, PitchInputs};

@@ -40,8 +40,8 @@ pub struct Voice {
     pub duration: DurationPredictor,
     /// Pitch predictor and embedding.
     pub pitch: Pitch,
-    /// Flow-matching decoder.
-    pub decoder: Decoder,
+    /// Flow-matching decoder, if there is one.
+    pub decoder: Option<Decoder>,
     group: usize,
 }
 
@@ -79,7 +79,7 @@ pub struct Losses {
     pub duration: Tensor<1>,
     /// Squared error of the predicted pitch and voicing.
     pub pitch: Tensor<1>,
-    /// Flow matching: squared error of `x1`.
+    /// Flow matching: squared error of `x1`; 0 without a flow-matching decoder.
     pub flow: Tensor<1>,
 }
 
@@ -150,7 +150,7 @@ impl Voice {
             speaker: Speaker::new(init.at("speaker"), config),
             duration: DurationPredictor::new(init.at("duration"), config),
             pitch: Pitch::new(init.at("pitch"), config),
-            decoder: Decoder::new(init.at("decoder"), config),
+            decoder: config.has_flow().then(|| Decoder::new(init.at("decoder"), config)),
             group: config.decoder.group,
         }
     }
@@ -251,10 +251,12 @@ impl Voice {
         Conditioning { mean, text, place, pitch, speaker, lengths, mask }
     }
 
-    /// The clean mel `x1` that the decoder sees behind `x_t` `[rows, frames, n_mels]` at timestep `t`.
+    /// The clean mel `x1` that the flow-matching decoder sees behind `x_t` `[rows, frames, n_mels]` at timestep `t`. Without that decoder
+    /// it is the mean mel, whatever `x_t` is.
     pub fn denoise(&self, x_t: Tensor<3>, t: f32, on: &Conditioning) -> Tensor<3> {
+        let Some(decoder) = &self.decoder else { return on.mean.clone() };
         let features = timestep_features(&vec![t; x_t.dims()[0]], &x_t.device());
-        self.decoder.forward(x_t, features, on)
+        decoder.forward(x_t, features, on)
     }
 
     /// Mel frames per decoder position: mels are padded to a multiple of it.
@@ -311,18 +313,10 @@ impl Voice {
         let timed = self.time(&encoded, &durations, by_frame, positions, mel.position_mask.clone(), dropout);
         let pitch_loss = pitch_loss(self.predict_pitch(&timed), &inputs.pitch, mel.position_mask.clone());
         let pitch_loss = pitch_loss.mul_scalar(self.group as f64 / totals.frames as f64);
-        let mut on = self.condition(timed, inputs.pitch.clone());
+        let on = self.condition(timed, inputs.pitch.clone());
         let mean_loss = masked_absolute(mel.values.clone() - on.mean.clone(), mel.mask.clone()).div_scalar(values);
 
-        // The straight path from noise to mel; the decoder sees a point of it and predicts its end. It takes the mean as
-        // it is: what makes denoising easier must not make the mean worse.
-        on.mean = on.mean.detach();
-        let t = inputs.timesteps.clone().unsqueeze_dim::<3>(2);
-        let x_t = inputs.noise.clone() * (t.clone().mul_scalar(SIGMA_MIN - 1.0) + 1.0) + mel.values.clone() * t;
-        let x1 = self.decoder.forward(x_t, inputs.timestep_features.clone(), &on);
-        // The error of x1, not of the velocity: that would weigh timesteps near 1 by 1 / (1 - t)^2, where next to nothing
-        // depends on the text any more (measured after 1,000 steps on a real speaker: WER 38 % with it, 33 % without).
-        let flow_loss = masked_square(x1 - mel.values.clone(), mel.mask.clone()).div_scalar(values);
+        let flow_loss = self.flow_loss(inputs, on).div_scalar(values);
 
         let (features, speaker) = (encoded.features.detach(), encoded.speaker.embedding.detach());
         let predicted =
@@ -331,6 +325,23 @@ impl Voice {
         let losses =
             Losses { prior: prior_loss, mean: mean_loss, duration: duration_loss, pitch: pitch_loss, flow: flow_loss };
         (losses, durations)
+    }
+
+    /// Flow matching: the sum of squared errors of the clean mel.
+    fn flow_loss(&self, inputs: &Inputs, mut on: Conditioning) -> Tensor<1> {
+        let mel = &inputs.mel;
+        let (Some(decoder), Some(flow)) = (&self.decoder, &inputs.flow) else {
+            return Tensor::zeros([1], &mel.values.device());
+        };
+        // The straight path from noise to mel; the decoder sees a point of it and predicts its end. It takes the mean as
+        // it is: what makes denoising easier must not make the mean worse.
+        on.mean = on.mean.detach();
+        let t = flow.timesteps.clone().unsqueeze_dim::<3>(2);
+        let x_t = flow.noise.clone() * (t.clone().mul_scalar(SIGMA_MIN - 1.0) + 1.0) + mel.values.clone() * t;
+        let x1 = decoder.forward(x_t, flow.timestep_features.clone(), &on);
+        // The error of x1, not of the velocity: that would weigh timesteps near 1 by 1 / (1 - t)^2, where next to nothing
+        // depends on the text any more (measured after 1,000 steps on a real speaker: WER 38 % with it, 33 % without).
+        masked_square(x1 - mel.values.clone(), mel.mask.clone())
     }
 
     /// The alignment of mel to text, nothing else.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tandem_audio::MelStats;
 use tandem_data::{Corpus, IndexEntry};
 use tandem_model::{HostInputs, LossTerms, Losses, Totals};
+use tandem_text::unstressed;
 
 use crate::sampler::{SynthesisSettings, sample_mel, sample_mel_as_recorded};
 use crate::synthesizer::Synthesizer;
@@ -238,7 +239,7 @@ fn fitted(times: &[(String, f64)], symbols: &[&str], durations: &[u32]) -> Optio
         let (mut rest, mut length) = (symbol.as_str(), 0);
         while !rest.is_empty() {
             let (token, duration) = tokens.next()?;
-            rest = rest.strip_prefix(*token)?;
+            rest = rest.strip_prefix(unstressed(token))?;
             length += duration;
         }
         fitted.push(length);
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn times_of_sounds_and_words_are_those_of_their_tokens() {
         let times = |symbols: &[&str]| symbols.iter().map(|symbol| ((*symbol).to_owned(), 0.0)).collect::<Vec<_>>();
-        let (symbols, durations) = (["<sil>", "h", "a", "ɪ", "<sil>"], [3, 1, 2, 4, 5]);
+        let (symbols, durations) = (["<sil>", "h", "ˈa", "ɪ", "<sil>"], [3, 1, 2, 4, 5]);
         let fit = |of: &[&str]| fitted(&times(of), &symbols, &durations);
         assert_eq!(fit(&["<sil>", "h", "aɪ", "<sil>"]), Some(vec![3, 1, 6, 5]));
         assert_eq!(fit(&["<sil>", "haɪ", "<sil>", "x"]), None, "too many");

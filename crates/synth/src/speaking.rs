@@ -159,7 +159,8 @@ impl Synthesizer {
     ///
     /// # Errors
     ///
-    /// [`SynthesisError::NoReference`] or [`SynthesisError::OneSpeaker`] if the reference does not go with the voice.
+    /// [`SynthesisError::NoReference`] or [`SynthesisError::OneSpeaker`] if the reference does not go with the voice,
+    /// [`SynthesisError::NoFlow`] if the temperature does not.
     pub fn speak<'a, K, I>(
         &'a self,
         sentences: I,
@@ -171,6 +172,7 @@ impl Synthesizer {
         I: IntoIterator<Item = (K, Result<Sentence, SynthesisError>)>,
     {
         self.check_reference(reference)?;
+        self.check_settings(settings)?;
         Ok(Speaking {
             synthesizer: self,
             sentences: sentences.into_iter(),

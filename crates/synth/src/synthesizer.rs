@@ -102,6 +102,8 @@ pub enum SynthesisError {
     NoSpeaker(String, Vec<String>),
     /// The voice has one speaker and cannot imitate others.
     OneSpeaker,
+    /// A temperature above 0 needs the flow-matching decoder, which the voice does not have.
+    NoFlow,
 }
 
 impl fmt::Display for SynthesisError {
@@ -135,6 +137,7 @@ impl fmt::Display for SynthesisError {
                 write!(f, "no speaker `{name}`: neither a file nor one of {}", known.join(", "))
             }
             SynthesisError::OneSpeaker => write!(f, "this voice has one speaker; it cannot imitate another"),
+            SynthesisError::NoFlow => write!(f, "this voice has no flow-matching decoder, which a temperature needs"),
         }
     }
 }
@@ -274,6 +277,15 @@ impl Synthesizer {
         }
     }
 
+    /// Whether the voice can be synthesized so.
+    ///
+    /// # Errors
+    ///
+    /// [`SynthesisError::NoFlow`].
+    pub fn check_settings(&self, settings: SynthesisSettings) -> Result<(), SynthesisError> {
+        if settings.temperature > 0.0 && !self.bundle.config.has_flow() { Err(SynthesisError::NoFlow) } else { Ok(()) }
+    }
+
     /// Synthesizes several texts at once, all in the voice of one reference.
     pub fn synthesize_batch(
         &self,
@@ -282,6 +294,7 @@ impl Synthesizer {
         settings: SynthesisSettings,
     ) -> Result<Vec<Speech>, SynthesisError> {
         self.check_reference(reference)?;
+        self.check_settings(settings)?;
         if texts.is_empty() {
             return Ok(Vec::new());
         }

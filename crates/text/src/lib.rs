@@ -55,5 +55,5 @@ pub use guess::Guess;
 pub use language::{Language, LanguageError, Rules};
 pub use lexicon::{Lexicon, LexiconError, LexiconFault};
 pub use normalize::{NORMALIZER_VERSION, Normalizer};
-pub use phonemes::{Phonemizer, tokenize_ipa};
+pub use phonemes::{Phonemizer, tokenize_ipa, unstressed};
 pub use vocabulary::{Encoded, SILENCE, Vocabulary, VocabularyError};

@@ -75,20 +75,28 @@ fn without_remarks(line: &str) -> String {
     kept.collect()
 }
 
-/// Phonemes of IPA text. Stress marks are dropped; length, diacritics, ties and tones belong to the phoneme that they
-/// change; words are separated by one `" "`.
+/// The mark of primary stress, which begins the symbol of a stressed vowel.
+pub(crate) const STRESS: char = 'ˈ';
+
+/// Vowels of the IPA: what carries the stress of its syllable.
+const VOWELS: &str = "iyɨʉɯuɪʏʊeøɘɵɤoəɛœɜɞʌɔæɐaɶɑɒɚɝᵻᵊ";
+
+/// Phonemes of IPA text. Primary stress belongs to the next vowel of its word, wherever the mark stands before it (espeak-ng writes it
+/// before the vowel, dictionaries before the syllable); secondary stress is dropped; length, diacritics, ties and tones belong to the
+/// phoneme that they change; words are separated by one `" "`.
 pub fn tokenize_ipa(ipa: &str) -> Vec<String> {
     let mut symbols: Vec<String> = Vec::new();
-    let mut tied = false;
+    let (mut tied, mut stressed) = (false, false);
     for c in ipa.chars() {
         match c {
-            // Primary and secondary stress, and what stands for them in plain text.
-            'ˈ' | 'ˌ' | '\'' | '’' | '.' | '‿' | '-' | '_' | '|' | '‖' | '\u{200D}' | '\u{200B}' => {}
+            // An apostrophe stands for it in plain text.
+            STRESS | '\'' | '’' => stressed = true,
+            'ˌ' | '.' | '‿' | '-' | '_' | '|' | '‖' | '\u{200D}' | '\u{200B}' => {}
             c if c.is_whitespace() => {
                 if symbols.last().is_some_and(|last| last != " ") {
                     symbols.push(" ".to_owned());
                 }
-                tied = false;
+                (tied, stressed) = (false, false);
             }
             // U+02B0 to U+02FF: length, aspiration, palatalization, rhoticity, tone letters; digits are tones.
             c if tied || is_combining_mark(c) || ('\u{02B0}'..='\u{02FF}').contains(&c) || c.is_ascii_digit() => {
@@ -99,6 +107,10 @@ pub fn tokenize_ipa(ipa: &str) -> Vec<String> {
                     None => symbols.push(c.to_string()),
                 }
             }
+            c if stressed && VOWELS.contains(c) => {
+                symbols.push(format!("{STRESS}{c}"));
+                stressed = false;
+            }
             c => symbols.push(c.to_string()),
         }
     }
@@ -106,6 +118,11 @@ pub fn tokenize_ipa(ipa: &str) -> Vec<String> {
         symbols.pop();
     }
     symbols
+}
+
+/// A symbol without its stress.
+pub fn unstressed(symbol: &str) -> &str {
+    symbol.strip_prefix(STRESS).unwrap_or(symbol)
 }
 
 #[cfg(test)]
@@ -162,9 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn stress_takes_no_token_and_length_belongs_to_its_vowel() {
-        assert_eq!(tokenize_ipa("hˈaʊ ɑːɹ jˌuː"), ["h", "a", "ʊ", " ", "ɑː", "ɹ", " ", "j", "uː"]);
-        assert_eq!(tokenize_ipa("t͡ʃˈɐ̃"), ["t͡ʃ", "ɐ̃"]);
+    fn stress_and_length_belong_to_their_vowel() {
+        assert_eq!(tokenize_ipa("hˈaʊ ɑːɹ jˌuː"), ["h", "ˈa", "ʊ", " ", "ɑː", "ɹ", " ", "j", "uː"]);
+        assert_eq!(tokenize_ipa("t͡ʃˈɐ̃ sˈiː"), ["t͡ʃ", "ˈɐ̃", " ", "s", "ˈiː"]);
+        // As a dictionary writes it; and a word without a vowel has no stress.
+        assert_eq!(tokenize_ipa("həˈstɹoʊ"), ["h", "ə", "s", "t", "ɹ", "ˈo", "ʊ"]);
+        assert_eq!(tokenize_ipa("ˈpst a"), ["p", "s", "t", " ", "a"]);
         assert_eq!(tokenize_ipa("tʰi5 "), ["tʰ", "i5"]);
         assert_eq!(tokenize_ipa(" ˈ "), Vec::<String>::new());
     }

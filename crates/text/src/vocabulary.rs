@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::phonemes::{STRESS, unstressed};
+
 /// The symbol of silence: before and after every text and, in phonemes, at punctuation.
 pub const SILENCE: &str = "<sil>";
 
@@ -85,11 +87,17 @@ impl Vocabulary {
         self.ids.get(symbol).copied()
     }
 
+    /// The id of a symbol or, for one that no training text has, of the same vowel with or without stress: the nearest sound there is.
+    pub fn nearest(&self, symbol: &str) -> Option<u32> {
+        let bare = unstressed(symbol);
+        self.id(symbol).or_else(|| self.id(bare)).or_else(|| self.id(&format!("{STRESS}{bare}")))
+    }
+
     /// The ids of symbols.
     pub fn encode<'a>(&self, symbols: impl IntoIterator<Item = &'a str>) -> Encoded {
         let mut encoded = Encoded::default();
         for symbol in symbols {
-            match self.id(symbol) {
+            match self.nearest(symbol) {
                 Some(id) => encoded.ids.push(id),
                 None => {
                     encoded.unknown.insert(symbol.to_owned());
@@ -131,6 +139,15 @@ mod tests {
         assert_eq!((encoded.ids.clone(), encoded.unknown), (vec![1, 4, 2], BTreeSet::from(["ж".to_owned()])));
         assert_eq!(vocabulary.decode(&encoded.ids).collect::<Vec<_>>(), [SILENCE, "iː", "a"]);
         assert_eq!(vocabulary.size(), 5);
+    }
+
+    #[test]
+    fn a_vowel_is_the_same_with_or_without_stress_when_texts_had_only_one_of_them() {
+        let vocabulary = Vocabulary::of(["ˈa", "o", "ˈi", "i"].map(str::to_owned).into());
+        let id = |symbol: &str| vocabulary.id(symbol).expect("known");
+        let encoded = vocabulary.encode(["a", "ˈo", "i", "ˈi", "ˈu"]);
+        assert_eq!(encoded.ids, [id("ˈa"), id("o"), id("i"), id("ˈi")]);
+        assert_eq!(encoded.unknown, BTreeSet::from(["ˈu".to_owned()]));
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batches = loader.flow(&context, Cursor::START, 20, &workers, &buffer, &host);
     // A stage of one's own gets the `Batch` itself; this one normalizes it and keeps mel and mask.
     let on_device = batches.stage("upload", move |batch| {
-        let inputs = prepare(batch, &stats, 1, 1).inputs;
+        let inputs = prepare(batch, &stats, 1, 1, false).inputs;
         let (rows, frames) = (inputs.rows, inputs.frames);
         let inside = |row: usize, frame: usize| f32::from(u8::from(frame < inputs.mel_lengths[row]));
         let mask = (0..rows * frames).map(|at| inside(at / frames, at % frames)).collect();

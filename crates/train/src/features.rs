@@ -83,8 +83,8 @@ impl Prepared {
 
 /// Makes the model's inputs of a batch. What is random about them (noise, timestep, dropout seed) depends on seed, epoch
 /// and clip alone, so that neither threads nor the company of other clips nor a kill changes anything. Workers of a run
-/// have normalized the mels and drawn the noise already; then nothing is copied here.
-pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepared {
+/// have normalized the mels and drawn the noise already; then nothing is copied here. Without `flow` there is no noise.
+pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize, flow: bool) -> Prepared {
     let (rows, n_mels, layout) = (batch.rows, batch.n_mels, batch.form.layout);
     let frames = batch.frames.next_multiple_of(group);
     let size = frames * n_mels;
@@ -95,8 +95,8 @@ pub fn prepare(batch: Batch, stats: &MelStats, seed: u64, group: usize) -> Prepa
         seeds[row] = random(clip, 4).next();
     }
     let noise = batch.noise.map(Buffer::into_vec).unwrap_or_else(|| {
-        let mut noise = vec![0.0; rows * size];
-        for (row, &clip) in batch.clips.iter().enumerate() {
+        let mut noise = vec![0.0; if flow { rows * size } else { 0 }];
+        for (row, &clip) in batch.clips.iter().enumerate().filter(|_| flow) {
             // As many as the clip has frames: the same whatever it is padded to.
             let own = batch.mel_lengths[row] * n_mels;
             random(clip, 2).fill_normal(&mut noise[row * size..row * size + own]);

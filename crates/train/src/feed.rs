@@ -318,7 +318,7 @@ pub fn each_validation_batch(
     let stats = stats.clone();
     let batches = loader.plan(0).into_iter().map(move |planned| loader.load(&planned));
     Ok(batches.filter(|batch| !batch.clips.is_empty()).map(move |batch| {
-        let prepared = prepare(batch, &stats, 0, group);
+        let prepared = prepare(batch, &stats, 0, group, true);
         HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs }
     }))
 }
@@ -351,7 +351,7 @@ pub fn clip_batches(
     let (loader, stats) = (loader.map_err(DataError::Features)?, stats.clone());
     let batches = loader.plan(0).into_iter().map(move |planned| loader.load(&planned));
     Ok(batches.filter(|batch| !batch.clips.is_empty()).map(move |batch| {
-        let prepared = prepare(batch, &stats, 0, group);
+        let prepared = prepare(batch, &stats, 0, group, true);
         HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs }
     }))
 }
@@ -384,7 +384,7 @@ fn plain_validation_settings(settings: &TrainConfig) -> LoadSettings {
 fn held_out(loader: &Loader, stats: &MelStats, group: usize) -> Result<Vec<HeldOutBatch>, DataError> {
     let batches = loader.plan(0).into_iter().map(|planned| loader.load(&planned));
     let prepared: Vec<HeldOutBatch> = (batches.filter(|batch| !batch.clips.is_empty()))
-        .map(|batch| prepare(batch, stats, 0, group))
+        .map(|batch| prepare(batch, stats, 0, group, true))
         .map(|prepared| HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs })
         .collect();
     if prepared.is_empty() {

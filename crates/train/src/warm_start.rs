@@ -111,7 +111,7 @@ fn by_symbol(
     let shared = my_vocabulary
         .symbols()
         .iter()
-        .filter_map(|symbol| Some((my_vocabulary.id(symbol)? as usize, their_vocabulary.id(symbol)? as usize)));
+        .filter_map(|symbol| Some((my_vocabulary.id(symbol)? as usize, their_vocabulary.nearest(symbol)? as usize)));
     let mut rows = 0;
     // Padding is row 0 of both.
     for (to, from) in shared.chain([(0, 0)]) {

@@ -60,7 +60,7 @@ fn measure(loader: &Loader, stats: &MelStats) -> (f64, f64, f64) {
         let batch = loader.load(planned);
         loading += LARGE.take();
         let started = Instant::now();
-        let prepared = prepare(batch, stats, 1, 2);
+        let prepared = prepare(batch, stats, 1, 2, true);
         seconds += started.elapsed().as_secs_f64();
         preparing += LARGE.take();
         drop(prepared);

@@ -32,8 +32,8 @@ fn differences(device: &Device, batches: usize) -> Vec<Vec<f64>> {
     let small = DataLane::new(&corpus.settings().mel, &stats, device).expect("a power of two").piece_bytes(1);
     let mut by_level = vec![Vec::new(); 16];
     for (number, planned) in mels.plan(0).iter().take(batches).enumerate() {
-        let wanted = prepare(mels.load(planned), &stats, 1, 2);
-        let mut signal = prepare(signals.load(planned), &stats, 1, 2);
+        let wanted = prepare(mels.load(planned), &stats, 1, 2, true);
+        let mut signal = prepare(signals.load(planned), &stats, 1, 2, true);
         let lane = if number == 1 { &small } else { &lane };
         let made = lane.features(&mut signal).expect("the device works").expect("there is a signal");
         let reference = wanted.inputs.reference.as_ref().expect("asked for");

@@ -177,6 +177,8 @@ impl Shown {
         let mut curves = vec![curve("loss", "loss", false)];
         curves.extend(Losses::NAMES.map(|term| curve(term, term, false)));
         curves.push(curve("validation", "validation", true));
+        // A term that the model does not have is in no line.
+        curves.retain(|curve| !curve.points.is_empty());
         Ok(Shown { sentence, spoken, truth, truth_frames: frames, alignment, curves })
     }
 

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
         temperature: args.temperature as f32,
         ..SynthesisSettings::default()
     };
+    synthesizer.check_settings(settings).map_err(|error| synth::failure(&error, messages))?;
     let mut page = Page::default();
     let measures = held_out.measure(&synthesizer, settings, messages, |spoken, batch| {
         if let Some(export) = &mut export {

@@ -194,6 +194,7 @@ pub(crate) fn failure(error: &SynthesisError, messages: &Messages) -> Failure {
     match error {
         SynthesisError::NoReference => failure.hint(messages.get("synth-hint-speaker")),
         SynthesisError::OneSpeaker => failure.hint(messages.get("synth-hint-one-speaker")),
+        SynthesisError::NoFlow => failure.hint(messages.get("synth-hint-no-flow")),
         _ => failure,
     }
 }

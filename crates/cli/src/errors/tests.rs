@@ -63,6 +63,7 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(SynthesisError::NoSpeaker("ada".to_owned(), Vec::new())),
         Box::new(SynthesisError::NoSpeaker("ada".to_owned(), vec!["bob".to_owned(), "eve".to_owned()])),
         Box::new(SynthesisError::OneSpeaker),
+        Box::new(SynthesisError::NoFlow),
         Box::new(VoiceError::Synthesis(SynthesisError::Empty)),
         Box::new(RecordError::NotARun(path())),
         Box::new(RecordError::Damaged(path(), "cut off".to_owned())),

@@ -309,7 +309,8 @@ impl<'a> Resolver<'a> {
             (None, None) => match setting.default {
                 DefaultValue::Is(text) => (setting.kind.parse(text).ok(), "default".to_owned()),
                 DefaultValue::Preset(preset) => {
-                    let (lr, max_grad_norm) = self.level.values();
+                    let (model, steps) = (&self.config.model, self.config.run.max_steps);
+                    let (lr, max_grad_norm) = self.level.values(model.part, model.size, steps);
                     (Some(preset(&lr, max_grad_norm)), format!("preset {:?}", self.level))
                 }
                 DefaultValue::Derived(derive) => (Some(derive(&self.config)), "default".to_owned()),

@@ -72,7 +72,7 @@ const BACKENDS: &[Word] = &[
 ];
 const FEATURES_ON: &[Word] = &[("cpu", "By the workers that read the files"), ("data", "On the data lane's device")];
 const LEVELS: &[Word] = &[
-    ("basic", "A learning rate that falls slowly"),
+    ("basic", "A learning rate that falls to the end of the run (--max-steps); slowly if it has none"),
     ("enhanced", "Falls like a cosine, with restarts that grow longer"),
     ("plateau_breaker", "Short restarts of a high rate"),
 ];
@@ -155,6 +155,9 @@ pub static SETTINGS: &[Setting] = &[
         .at(at!(model.part)).is("acoustic").on_resume(Kept),
     row("model-size", MODEL, Kind::Size, "SIZE", "Size of the model; normal is also called base")
         .at(at!(model.size)).is("tiny").on_resume(Kept).scope(Advise),
+    row("flow", MODEL, Switch(Off::Flag("no-flow", "Only the mean decoder (the default)")), "",
+        "Train the flow-matching decoder too, for `--temperature` above 0: steps take half as long again, and it needs far more of them")
+        .at(at!(model.flow)).on_resume(Kept),
     row("enable-gradient-checkpointing", MODEL,
         Switch(Off::Flag("disable-gradient-checkpointing", "Remember activations (the default)")), "",
         "Recompute instead of remembering: less memory, the same gradients").at(at!(model.gradient_checkpointing)),

@@ -51,6 +51,8 @@ pub struct ModelSettings {
     pub part: TrainedPart,
     /// Size of the model.
     pub size: Size,
+    /// Whether there is a flow-matching decoder on top of the mean decoder.
+    pub flow: bool,
     /// Steps over which the diagonal prior of the alignment is annealed to zero.
     pub prior_steps: u64,
     /// Recomputes activations in the backward pass instead of keeping them.
@@ -84,6 +86,7 @@ impl Default for ModelSettings {
         ModelSettings {
             part: TrainedPart::Acoustic,
             size: Size::Tiny,
+            flow: false,
             prior_steps: PRIOR_STEPS,
             gradient_checkpointing: false,
             mixed_precision: false,
@@ -280,7 +283,8 @@ pub struct OptimizerSettings {
 
 impl Default for OptimizerSettings {
     fn default() -> Self {
-        let (lr, max_grad_norm) = OptimizationLevel::Basic.values();
+        let ModelSettings { part, size, .. } = ModelSettings::default();
+        let (lr, max_grad_norm) = OptimizationLevel::Basic.values(part, size, None);
         OptimizerSettings {
             kind: OptimizerKind::AdamW,
             grad_accum: 1,

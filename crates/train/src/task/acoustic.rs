@@ -34,6 +34,12 @@ impl Task for Acoustic {
 
     const TERMS: &'static [&'static str] = &Losses::NAMES;
 
+    /// The last one is that of the flow-matching decoder.
+    fn terms(&self) -> &'static [&'static str] {
+        let flow = usize::from(self.config.has_flow());
+        &Self::TERMS[..Self::TERMS.len() - 1 + flow]
+    }
+
     fn build(&self, seed: u64, device: &Device) -> Voice {
         Voice::new(&self.config, seed, device)
     }
@@ -84,6 +90,7 @@ impl SpeechTask for Acoustic {
         let (size, reference) = (settings.model.size, corpus.speakers().len() > 1);
         let (vocabulary, n_mels) = (corpus.frontend().vocabulary.size(), corpus.settings().mel.n_mels);
         let config = ModelConfig::new(size, vocabulary, n_mels, reference);
+        let config = if settings.model.flow { config } else { config.without_flow() };
         Ok(Acoustic { config, prior_steps: settings.model.prior_steps })
     }
 
@@ -101,7 +108,7 @@ impl SpeechTask for Acoustic {
             as_signal: on_data_lane,
             normalize: (!on_data_lane).then(|| stats.clone()),
             group: self.config.decoder.group,
-            noise: true,
+            noise: self.config.has_flow(),
             ..plain
         }
     }
@@ -113,7 +120,7 @@ impl SpeechTask for Acoustic {
         seed: u64,
         lane: Option<&DataLane>,
     ) -> Result<Self::Prepared, Fault> {
-        let mut prepared = prepare(batch, stats, seed, self.config.decoder.group);
+        let mut prepared = prepare(batch, stats, seed, self.config.decoder.group, self.config.has_flow());
         let audio = match lane {
             None => None,
             Some(lane) => lane.features(&mut prepared).map_err(|error| Fault::new(error.to_string()).fatal())?,
@@ -138,7 +145,7 @@ impl SpeechTask for Acoustic {
     }
 
     fn held_out(&self, batch: Batch, stats: &MelStats) -> HeldOutBatch {
-        let prepared = prepare(batch, stats, 0, self.config.decoder.group);
+        let prepared = prepare(batch, stats, 0, self.config.decoder.group, self.config.has_flow());
         HeldOutBatch { clips: prepared.clips, inputs: prepared.inputs }
     }
 

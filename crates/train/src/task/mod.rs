@@ -52,6 +52,11 @@ pub trait Task: Clone + Debug + Send + 'static {
     /// The names of the loss terms.
     const TERMS: &'static [&'static str];
 
+    /// Those of them that this model has: the first ones.
+    fn terms(&self) -> &'static [&'static str] {
+        Self::TERMS
+    }
+
     /// An untrained model. The same seed gives the same values on every device.
     fn build(&self, seed: u64, device: &Device) -> Self::Model;
 

@@ -197,8 +197,14 @@ impl<T: SpeechTask> TaskTrainer<T> {
         steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) {
-        let progress =
-            steps_loop.window.close(context, step, steps_loop.steps, epoch, (T::TERMS, values), &self.settings);
+        let progress = steps_loop.window.close(
+            context,
+            step,
+            steps_loop.steps,
+            epoch,
+            (self.task.terms(), values),
+            &self.settings,
+        );
         on_event(Event::Progress(&progress));
         let around = Surroundings {
             memory_share: steps_loop.feed.memory_share(),
@@ -237,7 +243,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
             .map(|(record, values)| {
                 let line = json!({"step": record.step, "epoch": record.cursor.epoch, "batch": record.cursor.batch,
                     "loss": values.loss, "norm": values.norm, "rate": record.lr});
-                with_terms(line, T::TERMS, &values.terms)
+                with_terms(line, self.task.terms(), &values.terms)
             })
             .collect();
         self.log(steps_loop, &lines, on_event);
@@ -302,9 +308,9 @@ impl<T: SpeechTask> TaskTrainer<T> {
         } else {
             self.state.validations_without_progress += 1;
         }
-        let line = with_terms(json!({"step": step, "validation": loss}), T::TERMS, &terms);
+        let line = with_terms(json!({"step": step, "validation": loss}), self.task.terms(), &terms);
         self.log(steps_loop, &[line], on_event);
-        on_event(Event::Validation { step, loss, names: T::TERMS, terms, best });
+        on_event(Event::Validation { step, loss, names: self.task.terms(), terms, best });
         Ok(loss)
     }
 }
