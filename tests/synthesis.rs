@@ -12,7 +12,7 @@ use crate::support::{SoftwareGpus, Workplace, after_the_first, interrupt, last_j
 /// A run with a checkpoint that is the best and others after it.
 fn trained(speakers: usize) -> Workplace {
     let work = Workplace::new(24, speakers);
-    work.trained("run", "--batch-size 4 --max-steps 6 --checkpoint-every 2 --validate-every 2");
+    work.trained("run", "--batch-size 4 --max-steps 6 --checkpoint-every 2 --validate-every 2 --flow");
     work
 }
 
@@ -53,6 +53,38 @@ fn wavs(dir: &Path) -> Vec<String> {
     names.retain(|name| name != "manifest.jsonl");
     names.sort();
     names
+}
+
+/// The flow decoder is trained when it is requested; a temperature without one is refused, not ignored.
+#[test]
+fn a_voice_without_a_flow_decoder_refuses_a_temperature() {
+    let work = trained(1);
+    work.trained("mean", "--batch-size 4 --max-steps 2");
+    let tensors = |run: &str| {
+        let bytes = fs::read(
+            work.path(&format!("{run}/checkpoints/step-{:08}/model.safetensors", if run == "run" { 6 } else { 2 })),
+        );
+        String::from_utf8_lossy(&bytes.expect("weights")).contains("decoder.blocks.0")
+    };
+    assert!(tensors("run") && !tensors("mean"));
+    let log = |run: &str| fs::read_to_string(work.path(run).join("log.jsonl")).expect("a log");
+    assert!(log("run").contains("\"flow\"") && !log("mean").contains("\"flow\""));
+    let speak = |run: &str, temperature: &str| {
+        let mut command = tandem();
+        command
+            .args(["synth", "Banana.", "--temperature", temperature, "-o", "x.wav", "--checkpoint"])
+            .arg(work.path(run));
+        command.current_dir(work.path(""));
+        command
+    };
+    refused(speak("mean", "0.5"), &["no flow-matching decoder", "--flow"]);
+    let output =
+        tandem().args(["evaluate", "--temperature", "0.5"]).arg(work.path("mean")).output().expect("it starts");
+    assert!(!output.status.success() && stderr(&output).contains("no flow-matching decoder"), "{}", stderr(&output));
+    done(speak("mean", "0"));
+    let flat = samples(&work.path("x.wav"));
+    done(speak("run", "0.5"));
+    assert!(!flat.is_empty() && flat != samples(&work.path("x.wav")));
 }
 
 /// SPEC N3.

@@ -51,9 +51,14 @@ pub struct ModelSettings {
     pub part: TrainedPart,
     /// Size of the model.
     pub size: Size,
-    /// Whether there is a flow-matching decoder on top of the mean decoder.
+    /// Whether there is a flow-matching decoder on top of the mean decoder; runs that do not say have one.
+    #[serde(default = "yes")]
     pub flow: bool,
-    /// Steps over which the diagonal prior of the alignment is annealed to zero.
+    fn yes() -> bool {
+    true
+}
+
+/// Steps over which the diagonal prior of the alignment is annealed to zero.
     pub prior_steps: u64,
     /// Recomputes activations in the backward pass instead of keeping them.
     pub gradient_checkpointing: bool,
