@@ -54,11 +54,7 @@ pub struct ModelSettings {
     /// Whether there is a flow-matching decoder on top of the mean decoder; runs that do not say have one.
     #[serde(default = "yes")]
     pub flow: bool,
-    fn yes() -> bool {
-    true
-}
-
-/// Steps over which the diagonal prior of the alignment is annealed to zero.
+    /// Steps over which the diagonal prior of the alignment is annealed to zero.
     pub prior_steps: u64,
     /// Recomputes activations in the backward pass instead of keeping them.
     pub gradient_checkpointing: bool,
@@ -68,6 +64,10 @@ pub struct ModelSettings {
     pub init_from: Option<PathBuf>,
     /// Parts that do not learn, separated by commas.
     pub freeze: Option<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Steps over which the diagonal prior of the alignment is annealed, from scratch.
