@@ -433,7 +433,10 @@ mod tests {
         }
         let spanish = Frontend { language: Some("es".parse().expect("a code")), ..phonemes() };
         if let Some(symbols) = symbols_of(&spanish, "¿Qué pasó el 3 de enero?") {
-            assert!(symbols.starts_with("<sil> k ˈe p a s ˈo e l t ɾ ˈe s") && symbols.ends_with("o <sil>"), "{symbols}");
+            assert!(
+                symbols.starts_with("<sil> k ˈe p a s ˈo e l t ɾ ˈe s") && symbols.ends_with("o <sil>"),
+                "{symbols}"
+            );
         }
     }
 
