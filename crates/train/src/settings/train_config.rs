@@ -61,6 +61,15 @@ pub struct ModelSettings {
     pub init_from: Option<PathBuf>,
     /// Parts that do not learn, separated by commas.
     pub freeze: Option<String>,
+    /// A vocoder learns beside discriminators (stage 2).
+    #[serde(default)]
+    pub adversarial: bool,
+    /// Acoustic run whose predictions a vocoder learns from in the end.
+    #[serde(default)]
+    pub predicted_by: Option<PathBuf>,
+    /// The first step that does.
+    #[serde(default)]
+    pub predictions_from: u64,
 }
 
 /// Steps over which the diagonal prior of the alignment is annealed, from scratch.
@@ -89,6 +98,9 @@ impl Default for ModelSettings {
             mixed_precision: false,
             init_from: None,
             freeze: None,
+            adversarial: false,
+            predicted_by: None,
+            predictions_from: 0,
         }
     }
 }
