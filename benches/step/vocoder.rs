@@ -65,6 +65,11 @@ fn model(config: &VocoderConfig, device: &Device) -> NeuralVocoder {
     let output = tensors.get_mut("output.weight").expect("a layer");
     Random::new(3).fill_normal(&mut output.values);
     output.values.iter_mut().for_each(|value| *value *= 0.02);
+    // Nor should what silence makes of a discriminator's layers lie where their activation has no slope.
+    for (n, (_, bias)) in (0..).zip(tensors.iter_mut().filter(|(name, _)| name.ends_with("bias"))) {
+        Random::new(n).fill_normal(&mut bias.values);
+        bias.values.iter_mut().for_each(|value| *value *= 0.05);
+    }
     weights::import(model, &tensors).expect("its own names")
 }
 

@@ -17,6 +17,7 @@ import argparse
 import json
 import statistics
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,23 @@ def load(path):
     return samples
 
 
+def crepe():
+    """torchcrepe; it reads files with torchaudio, which need not fit the installed torch for what is done here."""
+    try:
+        import torchcrepe
+    except (ImportError, RuntimeError, OSError):
+        for name in [name for name in sys.modules if name.startswith(("torchaudio", "torchcrepe"))]:
+            del sys.modules[name]
+        sys.modules["torchaudio"] = types.ModuleType("torchaudio")
+        import torchcrepe
+    return torchcrepe
+
+
 def tracked(samples, model):
     """Pitch in Hz of each 10 ms, NaN where there is none."""
     import torch
-    import torchcrepe
 
+    torchcrepe = crepe()
     with torch.no_grad():
         hz, periodicity = torchcrepe.predict(torch.from_numpy(samples)[None], RATE, HOP, 65, 500, model, return_periodicity=True,
                                              batch_size=512, decoder=torchcrepe.decode.viterbi)

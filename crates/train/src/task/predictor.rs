@@ -190,9 +190,6 @@ fn differences(data: &Data, state: &State) -> Vec<String> {
     lines.extend(
         checkpoint::frontend_differences(data.corpus.frontend(), &state.frontend).into_iter().map(of_checkpoint),
     );
-    // Other features or texts make other lengths: what they are is named already.
-    if lines.is_empty() {
-        lines.extend(data.identity().differences(&state.data).into_iter().map(of_checkpoint));
-    }
+    lines.extend(data.identity().differences(&state.data).into_iter().map(of_checkpoint));
     lines
 }
