@@ -183,8 +183,14 @@ fn differences(data: &Data, state: &State) -> Vec<String> {
     let corpus = data.corpus.settings();
     let mut lines = checkpoint::mel_differences(&corpus.mel, &state.mel);
     let (here, there) = (corpus.processing, state.settings.data.processing());
-    if here != there {
-        lines.push(format!("trimming and loudness: {here:?} here, {there:?} there"));
+    let loudness = |level: Option<f64>| level.map_or("none".to_owned(), |level| level.to_string());
+    for (name, here, there) in [
+        ("trim_silence", here.trim_silence.to_string(), there.trim_silence.to_string()),
+        ("loudness", loudness(here.loudness_db), loudness(there.loudness_db)),
+    ] {
+        if here != there {
+            lines.push(format!("{name}: {here} here, {there} there"));
+        }
     }
     let of_checkpoint = |line: String| line.replace("in the checkpoint", "there");
     lines.extend(

@@ -161,7 +161,7 @@ impl<S: Stage> Vocoder<S> {
             let first = random.below(batch.mel_lengths[row] - kept + 1);
             let signal = &batch.audio[row * stride + first * mel.hop_length..][..mel.signal_samples(kept)];
             let noise_seed = random.next();
-            let is_predicted = random.next() % 2 == 0;
+            let is_predicted = random.next().is_multiple_of(2);
             let (bands, pitch) = match predictor.filter(|_| is_predicted) {
                 Some(predictor) => self.predicted(predictor, batch, row, first..first + kept, &mut log_mel),
                 None => {
