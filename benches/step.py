@@ -5,6 +5,7 @@
     python benches/step.py run SIZE STEPS --from DIR  times steps from that start; prints RESULT and a JSON object
     python benches/step.py alternate BINARY SIZE...   exports, compares, then times both in turn; prints a table
 
+SIZE is that of the acoustic model, or `vocoder-SIZE`; of `adversarial-SIZE`, stage 2, there is the comparison alone.
 Needs torch and safetensors. BINARY is the built benchmark: the newest `step-*` in `release/deps` of the target folder.
 Modules are named as in crates/model, so that its files of weights load as they are; tensors are [rows, time, channels].
 Frames are given to tokens as DIR says: the search for the alignment, a part of the Rust step, is not done here.
@@ -344,15 +345,129 @@ def build(config):
         group=decoder.group)
 
 
+class VocoderBlock(Part):
+    def forward(self, x, mask):
+        return x + self.mlp(self.norm(self.conv(x * mask)))
+
+
+# Transforms whose magnitudes are compared, the weight of the mel's term, and what is added to squared magnitudes.
+RESOLUTIONS, MEL_WEIGHT, SQUARED_FLOOR = ((512, 128, 512), (1024, 256, 1024), (2048, 512, 2048)), 4.0, 1e-6
+
+
+def magnitudes(x, n_fft, hop, win_length):
+    """[rows, bins, frames]."""
+    spectra = torch.stft(x, n_fft, hop, win_length, torch.hann_window(win_length), center=False, return_complex=True)
+    return torch.view_as_real(spectra).square().sum(-1).add(SQUARED_FLOOR).sqrt()
+
+
+class Judge(Part):
+    def forward(self, x):
+        """The verdict, and what the layers saw."""
+        features = []
+        for layer in self.layers:
+            x = F.leaky_relu(layer(x), 0.1)
+            features.append(x)
+        return self.output(x), features
+
+
+PERIODS = (2, 3, 5, 7, 11)
+
+
+class Discriminators(Part):
+    def forward(self, x):
+        """[(verdict, features, weight)] of waveforms."""
+        found = []
+        for judge, period in zip(self.periods, PERIODS):
+            folded = x[:, :x.shape[1] // period * period].reshape(len(x), 1, -1, period)
+            found.append((*judge(folded), 1.0))
+        for judge, resolution in zip(self.resolutions, RESOLUTIONS):
+            found.append((*judge(magnitudes(x, *resolution).transpose(1, 2)[:, None]), 0.1))
+        return found
+
+
+def adversarial_terms(judges, made, truth):
+    """Hinge losses and feature matching; each side has the gradients of its own terms."""
+    frozen = {name: value.detach() for name, value in judges.named_parameters()}
+    of_made = torch.func.functional_call(judges, frozen, (made,))
+    terms = {"adversarial": 0.0, "matching": 0.0, "discriminator": 0.0}
+    for (a, seen_a, weight), (b, seen_b, _), (c, _, _) in zip(of_made, judges(truth), judges(made.detach())):
+        terms["adversarial"] = terms["adversarial"] + weight * F.relu(1 - a).mean()
+        matching = sum((x - y.detach()).abs().mean() for x, y in zip(seen_a, seen_b)) / len(seen_a)
+        terms["matching"] = terms["matching"] + weight * matching
+        terms["discriminator"] = terms["discriminator"] + weight * (F.relu(1 - b).mean() + F.relu(1 + c).mean())
+    return terms
+
+
+class NeuralVocoder(Part):
+    def forward(self, batch):
+        """The terms of the loss."""
+        frames, clips = batch["features"].shape[1], len(batch["features"])
+        mask = within(batch["lengths"], frames).float()[..., None]
+        x = self.input(batch["features"])
+        for block in self.blocks:
+            x = block(x, mask)
+        gains = self.output(self.norm(x)).clamp(-9, 9).exp()
+        loud, breathy = gains.chunk(2, 2)
+        spectra = batch["harmonic"] * torch.cat([loud, loud], 2) + batch["noise"] * torch.cat([breathy, breathy], 2)
+        real, imaginary = spectra.chunk(2, 2)
+        shape = (self.n_fft, self.hop_length, self.win_length)
+        # Without the padding of the frames: what `center` takes away.
+        made = torch.istft(torch.complex(real, imaginary).transpose(1, 2), *shape, torch.hann_window(self.win_length), center=True)
+        truth = batch["waveform"][:, self.n_fft // 2:-(self.n_fft // 2)]
+        def bands(x):
+            return (batch["filters"].T @ magnitudes(x, *shape)).clamp_min(batch["floor"]).log()
+
+        mel = (bands(made) - bands(truth)).abs().mean((1, 2)).sum() / clips
+        if self.discriminators is not None:
+            return {"mel": 45.0 * mel, **adversarial_terms(self.discriminators, made, truth)}
+        terms = {"mel": MEL_WEIGHT * mel, "convergence": 0.0, "magnitude": 0.0}
+        for resolution in RESOLUTIONS:
+            a, b = magnitudes(made, *resolution), magnitudes(truth, *resolution)
+            size = b.square().sum((1, 2)).sqrt()
+            error = ((a - b).square().sum((1, 2)) + 1e-12).sqrt()
+            terms["convergence"] = terms["convergence"] + (error / size).sum() / (len(RESOLUTIONS) * clips)
+            terms["magnitude"] = terms["magnitude"] + (a.log() - b.log()).abs().mean((1, 2)).sum() / (len(RESOLUTIONS) * clips)
+        return terms
+
+
+def build_vocoder(config):
+    """The vocoder of a configuration."""
+    trunk, bins = config.trunk, config.n_fft // 2 + 1
+    width = trunk.width
+
+    def block():
+        mlp = Mlp(up=nn.Linear(width, trunk.hidden), down=nn.Linear(trunk.hidden, width))
+        return VocoderBlock(conv=Conv1d(width, width, 7, groups=width), norm=nn.LayerNorm(width), mlp=mlp)
+
+    def judge(channels, kernels, strides):
+        def conv(n):
+            kernel = kernels[n]
+            return nn.Conv2d(channels[n], channels[n + 1], kernel, strides[n], tuple(size // 2 for size in kernel))
+
+        return Judge(layers=nn.ModuleList(conv(n) for n in range(5)), output=conv(5))
+
+    def discriminators(width):
+        of_period = ((1, width, 4 * width, 16 * width, 32 * width, 32 * width, 1), [(5, 1)] * 5 + [(3, 1)], [(3, 1)] * 4 + [(1, 1)] * 2)
+        of_resolution = ((1, *[width] * 5, 1), [(3, 9)] * 4 + [(3, 3)] * 2, [(1, 1)] + [(1, 2)] * 3 + [(1, 1)] * 2)
+        return Discriminators(periods=nn.ModuleList(judge(*of_period) for _ in PERIODS),
+                              resolutions=nn.ModuleList(judge(*of_resolution) for _ in RESOLUTIONS))
+
+    judges = getattr(config, "discriminators", None)
+    return NeuralVocoder(
+        discriminators=discriminators(judges.width) if judges else None, input=Conv1d(config.n_mels + 2, width, 7), blocks=nn.ModuleList(block() for _ in range(trunk.blocks)),
+        norm=nn.LayerNorm(width), output=nn.Linear(width, 2 * bins),
+        n_fft=config.n_fft, hop_length=config.hop_length, win_length=config.win_length)
+
+
 def load(folder):
     """The model and the batch that `step export` wrote."""
     config = json.loads((folder / "config.json").read_text(), object_hook=lambda fields: SimpleNamespace(**fields))
-    voice = build(config)
-    voice.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+    model = build_vocoder(config) if hasattr(config, "trunk") else build(config)
+    model.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
     batch = load_file(folder / "batch.safetensors")
-    for name in ("ids", "id_lengths", "mel_lengths", "reference_lengths", "durations"):
+    for name in {"ids", "id_lengths", "mel_lengths", "reference_lengths", "durations", "lengths"} & batch.keys():
         batch[name] = batch[name].long()
-    return voice, batch
+    return model, batch
 
 
 def compare(folder):

@@ -4,7 +4,11 @@
 //! cargo bench -p tandem-cli --bench step -- export DIR SIZE    weights, a batch, its losses and gradients, as files
 //! cargo bench -p tandem-cli --bench step -- run SIZE STEPS     prints RESULT and a JSON object
 //! ```
+//! SIZE is that of the acoustic model, or `vocoder-SIZE`; `export` also takes `adversarial-SIZE`, the vocoder's stage 2.
 //! `benches/step.py` does the same with the same model in PyTorch, compares, and alternates the two.
+
+#[path = "step/vocoder.rs"]
+mod vocoder;
 
 use std::path::Path;
 use std::time::Instant;
@@ -28,8 +32,16 @@ fn main() {
     memory::keep_freed_blocks();
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["export", dir, size] => export(Path::new(dir), size.parse().expect("a size")),
-        ["run", size, steps] => run(size.parse().expect("a size"), steps.parse().expect("a number")),
+        ["export", dir, size] => match size.rsplit_once('-') {
+            Some((stage, size)) => {
+                vocoder::export(Path::new(dir), size.parse().expect("a size"), stage == "adversarial")
+            }
+            None => export(Path::new(dir), size.parse().expect("a size")),
+        },
+        ["run", size, steps] => match size.strip_prefix("vocoder-") {
+            Some(size) => vocoder::run(size.parse().expect("a size"), steps.parse().expect("a number")),
+            None => run(size.parse().expect("a size"), steps.parse().expect("a number")),
+        },
         [] => run(Size::Smoke, 5),
         _ => panic!("export DIR SIZE, or run SIZE STEPS"),
     }

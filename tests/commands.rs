@@ -7,7 +7,7 @@
 //! | command | becomes |
 //! |---|---|
 //! | `train` | `--model-size smoke --batch-size 2`, two steps; or two more than the run in the folder has |
-//! | `demo` | `--steps 2 --clips 10` |
+//! | `demo` | `--steps 2 --vocoder-steps 2 --clips 10` |
 //! | `profile` | `--model-size smoke --batch-size 2 --num-steps 2`, clips of at most 110 frames |
 //! | `advise` | `--model-size smoke --batch-size 2 --steps 2` |
 //! | `simulate` | `--clock virtual`: nobody waits |
@@ -54,7 +54,7 @@ const NAMES: [(&str, &str); 9] = [
 /// Flags that are set, for each command.
 const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ("train", &[("--model-size", "smoke"), ("--batch-size", "2")]),
-    ("demo", &[("--steps", "2"), ("--clips", "10")]),
+    ("demo", &[("--steps", "2"), ("--vocoder-steps", "2"), ("--clips", "10")]),
     ("profile", &[("--model-size", "smoke"), ("--batch-size", "2"), ("--num-steps", "2"), ("--max-mel-frames", "125")]),
     ("advise", &[("--model-size", "smoke"), ("--batch-size", "2"), ("--steps", "2")]),
     ("simulate", &[("--clock", "virtual")]),

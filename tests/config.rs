@@ -111,6 +111,7 @@ fn besides(path: &str) -> &'static str {
         "data_gpu_memory" | "model_gpu_memory" => "--enable-memory-isolation",
         "backend" | "mixed_precision" | "features_on" => "--allow-fallback",
         "lexicon" => "--units phonemes",
+        "for" | "adversarial" => "--part vocoder",
         _ => "",
     }
 }

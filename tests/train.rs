@@ -478,7 +478,7 @@ fn the_demo_learns_to_speak() {
     // SPEC A1, with the figures that the demo must reach: all of it in a minute or two of CPU.
     let dir = TempDir::new().expect("a folder");
     let demo = dir.path().join("demo");
-    let output = run(&format!("demo --folder {} --steps 700 --json", demo.display()));
+    let output = run(&format!("demo --folder {} --steps 700 --vocoder-steps 60 --json", demo.display()));
     assert!(output.status.success(), "{}", stderr(&output));
     let shown = last_json(&output);
     let found = &shown["evaluation"];
@@ -491,7 +491,16 @@ fn the_demo_learns_to_speak() {
     assert!(number("loss_wrong_speaker") > 1.1 * number("loss"), "the voice follows the reference: {found}");
     assert!(shown["report"]["starved"].as_f64().expect("a share") <= 0.01, "{}", shown["report"]);
     assert!(shown["report"]["alignment_share"].as_f64().expect("a share") <= 0.03, "{}", shown["report"]);
-    for file in ["index.html", "speech.wav", "curves.svg", "alignment.png", "mel-spoken.png", "mel-true.png"] {
+    let images = ["curves.svg", "alignment.png", "mel-spoken.png", "mel-true.png"];
+    let sides = ["recording", "griffin-lim", "neural"].map(|side| [format!("{side}.wav"), format!("{side}.png")]);
+    let sides: Vec<&str> = sides.iter().flatten().map(String::as_str).collect();
+    let page = fs::read_to_string(demo.join("index.html")).expect("a page");
+    assert!(sides.iter().all(|side| page.contains(&format!("src=\"{side}\""))), "{page}");
+    let heard = |name: &str| fs::read(demo.join(name)).expect("written");
+    assert_eq!(heard("speech.wav"), heard("neural.wav"), "the trained vocoder is what is heard");
+    assert_ne!(heard("neural.wav"), heard("griffin-lim.wav"));
+    assert_eq!(shown["vocoder_report"]["step"], 60);
+    for file in ["index.html", "speech.wav"].iter().chain(&images).chain(&sides) {
         assert!(fs::metadata(demo.join(file)).is_ok_and(|file| file.len() > 200), "{file}");
     }
     // The rate falls to the end: what is heard is not what a step that restarts has spoiled.

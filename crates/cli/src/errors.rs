@@ -342,6 +342,10 @@ impl Explain for TrainError {
                 Box::new(Text::Message("error-other-features", vec![("path", path.as_path().into())])),
                 lines.iter().cloned().map(Text::Verbatim).collect(),
             ),
+            TrainError::OtherClips(path, lines) => Text::List(
+                Box::new(Text::Message("error-other-clips", vec![("path", path.as_path().into())])),
+                lines.iter().cloned().map(Text::Verbatim).collect(),
+            ),
             TrainError::Locked(path) => Text::Message("error-locked", vec![("path", path.as_path().into())]),
             TrainError::OutOfMemory { rows, frames } => {
                 Text::Message("error-out-of-memory", vec![("rows", shown(rows)), ("frames", shown(frames))])

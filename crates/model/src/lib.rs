@@ -13,7 +13,9 @@
 //! | `pitch.rs` | pitch conditioning: predictor and embedding |
 //! | `decoder.rs` | mean decoder, and flow-matching decoder: `x_t` to the clean mel `x1` |
 //! | `voice.rs` | [`Voice`]: all of it; losses, and the parts that synthesis calls |
-//! | `vocoder.rs` | [`NeuralVocoder`]: mel and pitch to waveform, its batches and its losses |
+//! | `vocoder.rs` | [`NeuralVocoder`]: mel and pitch to waveform, and its losses |
+//! | `vocoder/inputs.rs` | [`VocoderInputs`]: its batches |
+//! | `discriminator.rs` | [`Discriminators`]: what tells a vocoder's waveforms from recordings |
 //! | `weights.rs` | parameters by name, safetensors |
 //!
 //! Nothing here assumes a device: a model and its inputs live on the [`Device`] they are made on.
@@ -21,6 +23,7 @@
 mod aligner;
 mod config;
 mod decoder;
+mod discriminator;
 mod duration;
 mod inputs;
 pub mod kernels;
@@ -37,6 +40,7 @@ pub use burn;
 pub use burn::tensor::Device;
 pub use config::{BlocksConfig, DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
 pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock, Regressor};
+pub use discriminator::{Conv2d, DiscriminatorConfig, Discriminators, Judge, Judgement};
 pub use duration::DurationPredictor;
 pub use inputs::{
     DeviceMel, Dropout, FlowInputs, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs,
@@ -47,7 +51,7 @@ pub use pitch::{Pitch, PitchInputs};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
 pub use vocoder::{
-    HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig, VocoderInputs, VocoderLosses,
-    pitch_features,
+    AdversarialLosses, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig, VocoderInputs,
+    VocoderLosses, pitch_features,
 };
 pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

@@ -3,14 +3,19 @@
 //! the inverse transform makes a waveform of their sum. Its last layer begins with zeros, so that the untrained network is
 //! the prior itself, which is a vocoder already.
 
+mod inputs;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{BlocksConfig, Size};
-use crate::inputs::{mask, to_device};
+use crate::discriminator::{DiscriminatorConfig, Discriminators, Judgement};
+use crate::inputs::to_device;
 use crate::kernels::{Stft, inverse_stft, matmul, stft_magnitudes};
 use crate::nn::{Conv1d, DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
+
+pub use inputs::{HostVocoderInputs, VocoderInputs};
 
 const KERNEL_SIZE: usize = 7;
 /// Features of a frame besides its mel: logarithm of the pitch, and whether there is one.
@@ -28,6 +33,8 @@ const RESOLUTIONS: [Stft; 3] = [
 ];
 /// Weight of the mel's term beside those of the spectra.
 const MEL_WEIGHT: f64 = 4.0;
+/// The same beside the terms of discriminators.
+const ADVERSARIAL_MEL_WEIGHT: f64 = 45.0;
 
 /// Shapes of a vocoder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +50,9 @@ pub struct VocoderConfig {
     pub win_length: usize,
     /// The trunk.
     pub trunk: BlocksConfig,
+    /// The discriminators beside it, in stage 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discriminators: Option<DiscriminatorConfig>,
 }
 
 impl VocoderConfig {
@@ -61,6 +71,7 @@ impl VocoderConfig {
             hop_length: stft.hop,
             win_length: stft.win_length,
             trunk: BlocksConfig { width, blocks, hidden },
+            discriminators: None,
         }
     }
 
@@ -85,6 +96,7 @@ impl VocoderConfig {
             ("trunk.width", width),
             ("trunk.blocks", blocks),
             ("trunk.hidden", hidden),
+            ("discriminators.width", self.discriminators.map_or(1, |config| config.width)),
         ];
         if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > MOST) {
             return Err(format!("no vocoder has {name} = {size}"));
@@ -115,6 +127,8 @@ pub struct NeuralVocoder {
     pub norm: LayerNorm,
     /// To the logarithms of the gains of harmonics and noise in each bin.
     pub output: Linear,
+    /// What tells its waveforms from recordings, in stage 2; synthesis has no use for them.
+    pub discriminators: Option<Discriminators>,
     n_fft: usize,
     hop_length: usize,
     win_length: usize,
@@ -131,132 +145,9 @@ pub struct VocoderBlock {
     pub mlp: Mlp,
 }
 
-/// A batch for a vocoder on the host; what is beyond a row's length is 0.
-#[derive(Clone, Debug, Default)]
-pub struct HostVocoderInputs {
-    /// Rows.
-    pub rows: usize,
-    /// Frames of each row, padding included.
-    pub frames: usize,
-    /// True numbers of frames.
-    pub lengths: Vec<usize>,
-    /// Normalized log-mel and [`pitch_features`], `rows * frames * (n_mels + 2)`.
-    pub features: Vec<f32>,
-    /// Spectra of the harmonics, `rows * frames * 2 bins`.
-    pub harmonic: Vec<f32>,
-    /// Spectra of the noise, likewise.
-    pub noise: Vec<f32>,
-    /// The waveforms to learn, with the padding of the frames, `rows * samples`; empty for synthesis.
-    pub waveform: Vec<f32>,
-}
-
-/// A batch for a vocoder on its device.
-#[derive(Clone, Debug)]
-pub struct VocoderInputs {
-    /// `[rows, frames, n_mels + 2]`.
-    pub features: Tensor<3>,
-    /// `[rows, frames, 2 bins]`.
-    pub harmonic: Tensor<3>,
-    /// `[rows, frames, 2 bins]`.
-    pub noise: Tensor<3>,
-    /// `[rows, samples]`.
-    pub waveform: Tensor<2>,
-    /// True numbers of frames.
-    pub lengths: Vec<usize>,
-    /// The same as a mask, `[rows, frames, 1]`.
-    pub mask: Tensor<3>,
-}
-
 /// What the network knows of a frame's pitch (Hz, 0 where there is none).
 pub fn pitch_features(hz: f32) -> [f32; PITCH_FEATURES] {
     if hz > 0.0 { [2.0 * (hz / MIDDLE_HZ).ln(), 1.0] } else { [0.0, 0.0] }
-}
-
-impl HostVocoderInputs {
-    /// Bytes that it takes on a device.
-    pub fn bytes(&self) -> usize {
-        4 * (self.features.len()
-            + self.harmonic.len()
-            + self.noise.len()
-            + self.waveform.len()
-            + self.rows * self.frames)
-    }
-
-    /// Uploads it.
-    pub fn upload(self, device: &Device) -> VocoderInputs {
-        let (rows, frames) = (self.rows, self.frames);
-        let spectra = |values: Vec<f32>| {
-            let width = values.len() / (rows * frames).max(1);
-            to_device(values, [rows, frames, width], device)
-        };
-        let samples = self.waveform.len() / rows.max(1);
-        VocoderInputs {
-            features: spectra(self.features),
-            harmonic: spectra(self.harmonic),
-            noise: spectra(self.noise),
-            waveform: to_device(self.waveform, [rows, samples], device),
-            mask: mask(&self.lengths, frames, device),
-            lengths: self.lengths,
-        }
-    }
-
-    /// Some of the rows.
-    pub fn rows(&self, rows: std::ops::Range<usize>) -> HostVocoderInputs {
-        let cut = |values: &[f32]| {
-            let row = values.len() / self.rows.max(1);
-            values[rows.start * row..rows.end * row].to_vec()
-        };
-        HostVocoderInputs {
-            rows: rows.len(),
-            frames: self.frames,
-            lengths: self.lengths[rows.clone()].to_vec(),
-            features: cut(&self.features),
-            harmonic: cut(&self.harmonic),
-            noise: cut(&self.noise),
-            waveform: cut(&self.waveform),
-        }
-    }
-}
-
-impl VocoderInputs {
-    /// Rows.
-    pub fn rows(&self) -> usize {
-        self.lengths.len()
-    }
-
-    /// Rows that have a clip.
-    pub fn clips(&self) -> usize {
-        self.lengths.iter().filter(|length| **length > 0).count()
-    }
-
-    /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
-        let size = |tensor: &Tensor<3>| tensor.dims().iter().product::<usize>();
-        let values = [&self.features, &self.harmonic, &self.noise, &self.mask].map(size).iter().sum::<usize>();
-        4 * (values + self.waveform.dims().iter().product::<usize>()) as u64
-    }
-
-    /// A micro-batch: some of the rows.
-    pub fn micro_batch(&self, rows: std::ops::Range<usize>) -> VocoderInputs {
-        if rows == (0..self.rows()) {
-            return self.clone();
-        }
-        let cut = |tensor: &Tensor<3>| tensor.clone().slice([rows.clone()]);
-        VocoderInputs {
-            features: cut(&self.features),
-            harmonic: cut(&self.harmonic),
-            noise: cut(&self.noise),
-            waveform: self.waveform.clone().slice([rows.clone()]),
-            mask: cut(&self.mask),
-            lengths: self.lengths[rows].to_vec(),
-        }
-    }
-
-    /// The devices that its tensors are on, which should all be one.
-    pub fn devices(&self) -> Vec<Device> {
-        let spectra = [&self.features, &self.harmonic, &self.noise, &self.mask].map(Tensor::device);
-        spectra.into_iter().chain([self.waveform.device()]).map(Device::inner).collect()
-    }
 }
 
 /// The mel that a loss compares.
@@ -285,6 +176,11 @@ impl VocoderLosses {
     /// The names of the terms, in the order of [`VocoderLosses::values`].
     pub const NAMES: [&'static str; 3] = ["mel", "convergence", "magnitude"];
 
+    /// The terms.
+    pub fn terms(&self) -> Vec<Tensor<1>> {
+        [&self.mel, &self.convergence, &self.magnitude].map(Clone::clone).to_vec()
+    }
+
     /// What is minimized.
     pub fn total(&self) -> Tensor<1> {
         self.mel.clone() + self.convergence.clone() + self.magnitude.clone()
@@ -292,13 +188,36 @@ impl VocoderLosses {
 
     /// The terms side by side, without autodiff history.
     pub fn values(&self) -> Tensor<1> {
-        Tensor::cat([&self.mel, &self.convergence, &self.magnitude].map(|term| term.clone().detach()).to_vec(), 0)
+        Tensor::cat(self.terms().into_iter().map(Tensor::detach).collect(), 0)
+    }
+}
+
+/// The terms of the loss of stage 2, weighted.
+#[derive(Clone, Debug)]
+pub struct AdversarialLosses {
+    /// Absolute error of the log-mel.
+    pub mel: Tensor<1>,
+    /// How little its waveforms pass for recordings.
+    pub adversarial: Tensor<1>,
+    /// How different the discriminators' layers see the two.
+    pub matching: Tensor<1>,
+    /// How badly the discriminators tell the two apart: theirs alone.
+    pub discriminator: Tensor<1>,
+}
+
+impl AdversarialLosses {
+    /// The names of the terms, in the order of [`AdversarialLosses::terms`].
+    pub const NAMES: [&'static str; 4] = ["mel", "adversarial", "matching", "discriminator"];
+
+    /// The terms.
+    pub fn terms(&self) -> Vec<Tensor<1>> {
+        [&self.mel, &self.adversarial, &self.matching, &self.discriminator].map(Clone::clone).to_vec()
     }
 }
 
 impl NeuralVocoder {
     /// The parts that parameters belong to: what their names begin with.
-    pub const PARTS: [&'static str; 4] = ["input", "blocks", "norm", "output"];
+    pub const PARTS: [&'static str; 5] = ["input", "blocks", "norm", "output", "discriminators"];
 
     /// An untrained vocoder on a device.
     pub fn new(config: &VocoderConfig, seed: u64, device: &Device) -> NeuralVocoder {
@@ -317,10 +236,16 @@ impl NeuralVocoder {
             blocks: (0..blocks).map(block).collect(),
             norm: LayerNorm::new(init.at("norm"), width),
             output: Linear::scaled(init.at("output"), width, 2 * bins, 0.0),
+            discriminators: config.discriminators.map(|config| Discriminators::new(init.at("discriminators"), config)),
             n_fft: config.n_fft,
             hop_length: config.hop_length,
             win_length: config.win_length,
         }
+    }
+
+    /// Frames on both sides of one that what is made of it depends on.
+    pub fn reach(&self) -> usize {
+        (KERNEL_SIZE / 2) * (self.blocks.len() + 1)
     }
 
     fn stft(&self) -> Stft {
@@ -342,14 +267,37 @@ impl NeuralVocoder {
         inverse_stft(spectra, self.stft())
     }
 
-    /// The loss of some rows of a batch that has `clips` clips in all.
-    pub fn losses(&self, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> VocoderLosses {
-        let (padding, clips) = (self.n_fft / 2, clips.max(1) as f64);
-        let inner = |waveform: Tensor<2>| {
+    /// Waveforms that it makes, and those that it should have made, without the padding of the frames.
+    fn waveforms(&self, inputs: &VocoderInputs) -> [Tensor<2>; 2] {
+        let padding = self.n_fft / 2;
+        [self.synthesize(inputs), inputs.waveform.clone()].map(|waveform| {
             let samples = waveform.dims()[1];
             waveform.narrow(1, padding, samples - 2 * padding)
-        };
-        let (made, truth) = (inner(self.synthesize(inputs)), inner(inputs.waveform.clone()));
+        })
+    }
+
+    /// The loss of stage 2: that of the vocoder, and that of its discriminators.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub fn adversarial_losses(&self, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> AdversarialLosses {
+        let [made, truth] = self.waveforms(inputs);
+        let judges = self.discriminators.as_ref().expect("stage 2 has discriminators");
+        let Judgement { adversarial, matching, discriminator } = judges.judge(&made, &truth);
+        let clips = clips.max(1) as f64;
+        AdversarialLosses {
+            mel: self.mel_error(made, truth, mel).mul_scalar(ADVERSARIAL_MEL_WEIGHT / clips),
+            adversarial: adversarial.div_scalar(clips),
+            matching: matching.div_scalar(clips),
+            discriminator: discriminator.div_scalar(clips),
+        }
+    }
+
+    /// The loss of some rows of a batch that has `clips` clips in all.
+    pub fn losses(&self, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> VocoderLosses {
+        let clips = clips.max(1) as f64;
+        let [made, truth] = self.waveforms(inputs);
         let (mut convergence, mut magnitude) = (Vec::new(), Vec::new());
         // Of a segment that is shorter than a frame nothing is heard.
         let samples = made.dims()[1];

@@ -15,7 +15,9 @@ use crate::sampler::{SynthesisSettings, sample_mel, sample_mel_as_recorded};
 use crate::synthesizer::Synthesizer;
 use crate::validation::validation_losses;
 
-pub use measures::{ClipFigures, ClipMeasures, Distance, MeasureError, Measures, SpokenClip, speak_batch};
+pub use measures::{
+    ClipFigures, ClipMeasures, Distance, MeasureError, Measures, SpokenClip, read_recording, speak_batch,
+};
 
 /// Clips that are not trained on, as the model takes them.
 #[derive(Clone, Debug)]

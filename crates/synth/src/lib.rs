@@ -27,7 +27,7 @@ mod validation;
 
 pub use evaluate::{
     ClipFigures, ClipMeasures, ClipScore, Distance, Evaluation, HeldOutBatch, MeasureError, Measures, SpokenClip,
-    alignment_of, evaluate, speak_batch,
+    alignment_of, evaluate, read_recording, speak_batch,
 };
 pub use join::{Joined, Joiner};
 pub use misfit::{Misfit, misfit_reason, misfits, odd_misfits};

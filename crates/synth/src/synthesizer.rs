@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use tandem_audio::{
-    AudioError, Decoder, LogMel, MelSettings, MelStats, Processing, Resampler, SettingsError, Vocoder, open_audio,
-    open_vocoder, write_wav,
+    AudioError, Decoder, LogMel, MelSettings, MelStats, Processing, Resampler, SettingsError, Vocoder, WaveformStream,
+    open_audio, open_vocoder, write_wav,
 };
 use tandem_data::files::write_atomically;
 use tandem_model::weights::{self, Tensors, WeightsError};
@@ -331,6 +331,13 @@ impl Synthesizer {
         })
     }
 
+    /// The mels of clips as the voice says them with the prosody of their recordings: durations as its aligner finds them, the pitch
+    /// of the clips. They are aligned with the recordings, frame by frame.
+    pub fn mels_as_recorded(&self, inputs: &Inputs) -> SampledMel {
+        let durations = self.voice.alignment(inputs);
+        sample_mel_as_recorded(&self.voice, inputs, durations, SynthesisSettings::default())
+    }
+
     /// The waveforms of mels, in parallel.
     pub fn vocode_batch(&self, sampled: SampledMel) -> Result<Vec<Speech>, SynthesisError> {
         let size = sampled.frames * self.bundle.mel.n_mels;
@@ -363,6 +370,16 @@ impl Synthesizer {
             samples.iter_mut().for_each(|x| *x *= 0.99 / peak);
         }
         Ok(Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations, pitch })
+    }
+
+    /// A waveform that is made while its log-mel frames arrive, at least `chunk` frames at a time: for those who play it before all of
+    /// it is there. Nothing is made quieter that is too loud, as [`Synthesizer::vocode`] does with what it knows as a whole.
+    ///
+    /// # Errors
+    ///
+    /// If the settings of the features contradict themselves.
+    pub fn stream(&self, chunk: usize) -> Result<Box<dyn WaveformStream + '_>, SynthesisError> {
+        Ok(self.vocoder()?.stream(chunk))
     }
 
     fn vocoder(&self) -> Result<&dyn Vocoder, SynthesisError> {

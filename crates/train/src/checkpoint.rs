@@ -29,7 +29,7 @@ use tandem_text::Frontend;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::settings::TrainConfig;
-use crate::task::{PartConfig, TrainedPart};
+use crate::task::{PartConfig, PredictorIdentity, TrainedPart};
 
 /// Changing what the files mean changes this.
 pub const FORMAT: u32 = 5;
@@ -82,6 +82,9 @@ pub struct State {
     pub frontend: Frontend,
     /// The data.
     pub data: DataIdentity,
+    /// Which weights predict mels for a vocoder, if any do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<PredictorIdentity>,
 }
 
 impl State {
@@ -461,6 +464,12 @@ pub fn read_averaged(dir: &Path) -> Result<(State, Tensors), CheckpointError> {
     Ok((state, weights))
 }
 
+/// The checksum of its averaged weights: which weights they are.
+pub(crate) fn averaged_sum(dir: &Path) -> Result<String, CheckpointError> {
+    let missing = || CheckpointError::Damaged(dir.to_owned(), format!("{EMA} has no checksum"));
+    read_sums(dir)?.remove(EMA).ok_or_else(missing)
+}
+
 fn read_sums(dir: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
     if !dir.is_dir() || dir.join("checkpoints").is_dir() {
         return Err(CheckpointError::None(dir.to_owned()));
@@ -538,6 +547,32 @@ pub(crate) fn mel_differences(here: &MelSettings, there: &MelSettings) -> Vec<St
     let differ = mine.iter().filter(|(name, value)| theirs.get(*name) != Some(value));
     let none = serde_json::Value::Null;
     differ.map(|(name, value)| format!("{name}: {value} here, {} there", theirs.get(name).unwrap_or(&none))).collect()
+}
+
+/// What differs between two text front ends, one line each.
+pub(crate) fn frontend_differences(here: &Frontend, saved: &Frontend) -> Vec<String> {
+    let mut lines = Vec::new();
+    if here.units != saved.units {
+        lines.push(format!("text units: {} here, {} in the checkpoint", here.units, saved.units));
+    }
+    // An earlier version did not keep which languages there are.
+    let languages = if saved.languages.is_empty() { &saved.languages } else { &here.languages };
+    let here = &Frontend { languages: languages.clone(), ..here.clone() };
+    if (&here.language, languages) != (&saved.language, &saved.languages) {
+        let name = |frontend: &Frontend| {
+            let found = || frontend.languages.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let guessed = if frontend.languages.is_empty() { "guessed".to_owned() } else { found() };
+            frontend.language.as_ref().map_or(guessed, ToString::to_string)
+        };
+        lines.push(format!("language: {} here, {} in the checkpoint", name(here), name(saved)));
+    }
+    if here.lexicon != saved.lexicon {
+        lines.push("lexicon: other words here than in the checkpoint".to_owned());
+    }
+    if lines.is_empty() && here != saved {
+        lines.push("vocabulary: other symbols here than in the checkpoint".to_owned());
+    }
+    lines
 }
 
 /// Why the voice of a checkpoint cannot be used.

@@ -17,6 +17,7 @@ use crate::checkpoint::DataIdentity;
 use crate::feed::load_settings;
 use crate::lane::LaneError;
 use crate::settings::TrainConfig;
+use crate::task::shared_cache;
 
 /// What clips are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +239,7 @@ impl Data {
     /// The loader of a run: the training clips, with a cache for what the data lane reads of them. Everything else that the run reads of
     /// this corpus is a view of it.
     pub(crate) fn loader(&self, settings: &TrainConfig, as_signal: bool) -> Result<Arc<Loader>, DataError> {
-        let cache = self.corpus.cache(settings.pipeline.cache, settings.pipeline.cache_limit);
+        let cache = self.corpus.cache(settings.pipeline.cache, shared_cache(settings).1);
         let durations = self.durations.clone();
         let settings = LoadSettings { as_signal, durations, ..load_settings(settings, settings.data.batch_size) };
         Loader::new(self.corpus.clone(), self.clips.clone(), settings, cache).map_err(DataError::Features)

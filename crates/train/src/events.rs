@@ -39,6 +39,15 @@ pub enum Event<'a> {
         /// What became of each tensor.
         tensors: &'a WarmStart,
     },
+    /// From a step on, half of what the vocoder learns from is predicted by an acoustic run.
+    Predictions {
+        /// The acoustic run.
+        path: &'a std::path::Path,
+        /// Steps that it was trained for.
+        step: u64,
+        /// The step.
+        from: u64,
+    },
     /// The model waits for the data lane to get ahead.
     Warming {
         /// Seconds at most.
@@ -270,6 +279,8 @@ pub enum TrainError {
     Checkpoint(CheckpointError),
     /// The run to start from has other features: what differs, one line each.
     OtherFeatures(std::path::PathBuf, Vec<String>),
+    /// The run that predicts mels was trained on other features or clips: what differs, one line each.
+    OtherClips(std::path::PathBuf, Vec<String>),
     /// The run's folder.
     Io(std::path::PathBuf, std::io::Error),
     /// Another process trains in this folder.
@@ -311,6 +322,10 @@ impl fmt::Display for TrainError {
             TrainError::Checkpoint(error) => write!(f, "{error}"),
             TrainError::OtherFeatures(path, lines) => {
                 write!(f, "{}: a run with other features cannot be started from", path.display())?;
+                lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
+            }
+            TrainError::OtherClips(path, lines) => {
+                write!(f, "{} cannot predict these clips: it was trained on others", path.display())?;
                 lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
             }
             TrainError::Locked(path) => write!(f, "another process is training in {}", path.display()),

@@ -164,7 +164,7 @@ impl<T: SpeechTask> Feed<T> {
         let (stats, seed, lane) = (self.stats.clone(), self.seed, self.lane.clone());
         let (preparer, counter, uploader) = (self.task.clone(), self.task.clone(), self.task.clone());
         let (sizer, device, fault, surroundings) = (lane.clone(), self.model.clone(), self.fault, context.clone());
-        let reference = self.task.reference_frames().unwrap_or(0);
+        let (reference, batches) = (self.task.reference_frames().unwrap_or(0), self.batches() as u64);
         self.loader
             .flow(context, start, epochs, &self.workers, &self.buffer_size, host)
             .lease(data, move |batch| {
@@ -174,7 +174,8 @@ impl<T: SpeechTask> Feed<T> {
                 if let Some(fault) = fault {
                     fault.inject(batch.cursor, &surroundings)?;
                 }
-                preparer.prepare(batch, &stats, seed, lane.as_deref())
+                let place = batch.cursor.epoch * batches + batch.cursor.batch;
+                preparer.prepare(batch, place, &stats, seed, lane.as_deref())
             })
             .prefetch(Place::Data, &self.data_queue)
             .lease(model, move |prepared| counter.prepared_bytes(prepared))
@@ -231,7 +232,7 @@ impl<T: SpeechTask> Feed<T> {
         if batch.clips.is_empty() {
             return None;
         }
-        let prepared = self.task.prepare(batch, &self.stats, self.seed, None).ok()?;
+        let prepared = self.task.prepare(batch, 0, &self.stats, self.seed, None).ok()?;
         Some(self.task.upload(prepared, &self.model))
     }
 
@@ -251,10 +252,10 @@ impl<T: SpeechTask> Feed<T> {
 
     /// What the host holds for the data lane: batches that are leased, and features that are kept.
     pub fn host_meter(&self) -> Box<dyn Fn() -> u64> {
-        let (loader, host) = (self.loader.clone(), self.budgets.host.clone());
+        let (loader, host, task) = (self.loader.clone(), self.budgets.host.clone(), self.task.clone());
         Box::new(move || {
             let kept = if loader.cache().mode() == CacheMode::Ram { loader.cache().stats().bytes } else { 0 };
-            host.used_bytes() as u64 + kept
+            host.used_bytes() as u64 + kept + task.kept_bytes()
         })
     }
 

@@ -49,7 +49,7 @@ impl Stand {
         settings.pipeline.autotune = false;
         let loader = data.loader(&settings, false)?;
         let stats = measure_mel_stats(&loader).ok_or(DataError::NoStatistics)?;
-        let task = Acoustic::new(&settings, &data.corpus)?;
+        let task = Acoustic::new(&settings, data, None)?;
         let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
         Ok(Stand { settings, task, stats, budgets })
     }

@@ -17,10 +17,9 @@ use tandem_flow::{Context, Cursor, Flow, Place, Stage};
 use tandem_model::Device;
 use tandem_model::burn::module::Module;
 use tandem_model::weights;
-use tandem_text::Frontend;
 
 use self::steps::{Overflows, StepLoop, caught};
-use crate::checkpoint::{Checkpoint, CheckpointError, State};
+use crate::checkpoint::{self, Checkpoint, CheckpointError, State};
 use crate::data::{Data, DataError};
 use crate::events::{Event, Outcome, Report, TrainError};
 use crate::fault_injection::LaneFault;
@@ -33,7 +32,7 @@ use crate::preflight::preflight;
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, StepRecord, learning_device};
-use crate::task::{Acoustic, PartConfig, SpeechTask, TrainedPart, Vocoder};
+use crate::task::{Acoustic, Adversarial, PartConfig, SpeechTask, TrainedPart, Vocoder};
 use crate::warm_start::{Donor, match_weights};
 use crate::window::{Window, lane_busy, share};
 use tandem_data::files::write_atomically;
@@ -69,6 +68,7 @@ pub struct Trainer(Run);
 enum Run {
     Acoustic(Box<TaskTrainer<Acoustic>>),
     Vocoder(Box<TaskTrainer<Vocoder>>),
+    AdversarialVocoder(Box<TaskTrainer<Vocoder<Adversarial>>>),
 }
 
 impl Trainer {
@@ -82,6 +82,9 @@ impl Trainer {
     ) -> Result<Trainer, TrainError> {
         Ok(Trainer(match settings.model.part {
             TrainedPart::Acoustic => Run::Acoustic(Box::new(TaskTrainer::new(data, settings, run, lanes, start)?)),
+            TrainedPart::Vocoder if settings.model.adversarial => {
+                Run::AdversarialVocoder(Box::new(TaskTrainer::new(data, settings, run, lanes, start)?))
+            }
             TrainedPart::Vocoder => Run::Vocoder(Box::new(TaskTrainer::new(data, settings, run, lanes, start)?)),
         }))
     }
@@ -91,6 +94,7 @@ impl Trainer {
         match &mut self.0 {
             Run::Acoustic(trainer) => trainer.inject(injection, lane_fault),
             Run::Vocoder(trainer) => trainer.inject(injection, lane_fault),
+            Run::AdversarialVocoder(trainer) => trainer.inject(injection, lane_fault),
         }
     }
 
@@ -99,6 +103,7 @@ impl Trainer {
         match &self.0 {
             Run::Acoustic(trainer) => trainer.task.config(),
             Run::Vocoder(trainer) => trainer.task.config(),
+            Run::AdversarialVocoder(trainer) => trainer.task.config(),
         }
     }
 
@@ -107,6 +112,7 @@ impl Trainer {
         match &mut self.0 {
             Run::Acoustic(trainer) => trainer.run(context, on_event),
             Run::Vocoder(trainer) => trainer.run(context, on_event),
+            Run::AdversarialVocoder(trainer) => trainer.run(context, on_event),
         }
     }
 }
@@ -155,7 +161,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         start: Option<Start>,
     ) -> Result<TaskTrainer<T>, TrainError> {
         let corpus = data.corpus.clone();
-        let task = T::new(&settings, &corpus)?;
+        let task = T::new(&settings, &data, start.as_ref().map(|start| &start.checkpoint.state))?;
         let donor = match &settings.model.init_from {
             Some(path) if start.is_none() => Some((Donor::open(path, T::PART, &corpus.settings().mel)?, path.clone())),
             _ => None,
@@ -341,6 +347,10 @@ impl<T: SpeechTask> TaskTrainer<T> {
         start: Cursor,
         on_event: OnEvent<'_>,
     ) -> Result<(StepLoop<T>, Flow<StepRecord>), TrainError> {
+        if let (Some(predictor), Some(path)) = (self.task.predictor(), &self.settings.model.predicted_by) {
+            let from = self.settings.model.predictions_from;
+            on_event(Event::Predictions { path, step: predictor.step, from });
+        }
         // The data lane first: batches are made while the model gets ready.
         let (settings, lanes) = (&self.settings, &self.lanes);
         let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
@@ -435,7 +445,9 @@ impl<T: SpeechTask> TaskTrainer<T> {
             starved: train.as_ref().map_or(0.0, |train| share(train.wait_in.total, train.busy.total)),
             peak_bytes: memory::peak_bytes(),
             alignment_share: train.as_ref().map_or(0.0, |train| {
-                let search = tandem_model::alignment_seconds();
+                // Of the whole process; a vocoder searches for nothing.
+                let searches = T::PART == TrainedPart::Acoustic;
+                let search = if searches { tandem_model::alignment_seconds() } else { 0.0 };
                 if train.busy.total > 0.0 { search / train.busy.total } else { 0.0 }
             }),
             data_busy: lane_busy(context, &Stage::PREPARING, seconds),
@@ -546,7 +558,7 @@ fn check_same_run(
 ) -> Result<(), TrainError> {
     let mut lines = settings.differences(&state.settings);
     lines.extend(data.identity().differences(&state.data));
-    lines.extend(frontend_differences(data.corpus.frontend(), &state.frontend));
+    lines.extend(checkpoint::frontend_differences(data.corpus.frontend(), &state.frontend));
     if state.mel != data.corpus.settings().mel {
         lines.push("features: other mel settings here than in the checkpoint".to_owned());
     }
@@ -557,32 +569,6 @@ fn check_same_run(
         return Ok(());
     }
     Err(CheckpointError::Mismatch(path.to_owned(), lines).into())
-}
-
-/// What differs between two text front ends, one line each.
-fn frontend_differences(here: &Frontend, saved: &Frontend) -> Vec<String> {
-    let mut lines = Vec::new();
-    if here.units != saved.units {
-        lines.push(format!("text units: {} here, {} in the checkpoint", here.units, saved.units));
-    }
-    // An earlier version did not keep which languages there are.
-    let languages = if saved.languages.is_empty() { &saved.languages } else { &here.languages };
-    let here = &Frontend { languages: languages.clone(), ..here.clone() };
-    if (&here.language, languages) != (&saved.language, &saved.languages) {
-        let name = |frontend: &Frontend| {
-            let found = || frontend.languages.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let guessed = if frontend.languages.is_empty() { "guessed".to_owned() } else { found() };
-            frontend.language.as_ref().map_or(guessed, ToString::to_string)
-        };
-        lines.push(format!("language: {} here, {} in the checkpoint", name(here), name(saved)));
-    }
-    if here.lexicon != saved.lexicon {
-        lines.push("lexicon: other words here than in the checkpoint".to_owned());
-    }
-    if lines.is_empty() && here != saved {
-        lines.push("vocabulary: other symbols here than in the checkpoint".to_owned());
-    }
-    lines
 }
 
 /// Parameters of each part of the model.

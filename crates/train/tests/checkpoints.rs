@@ -42,6 +42,7 @@ fn checkpoint_of(step: u64) -> Checkpoint {
                 speakers: 1,
                 hash: "0".to_owned(),
             },
+            predictor: None,
         },
         weights: tensors(),
         ema: tensors(),

@@ -54,6 +54,7 @@ fn small() -> Checkpoint {
                 speakers: 1,
                 hash: "0".to_owned(),
             },
+            predictor: None,
         },
         weights: voice.clone(),
         ema: voice,

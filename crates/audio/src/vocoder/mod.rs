@@ -4,11 +4,15 @@
 //! |---|---|
 //! | `griffin_lim.rs` | [`GriffinLim`]: no training, sounds metallic |
 //! | `source.rs` | [`SourceFilter`]: excitation and envelope, what a trained vocoder starts from |
+//! | `excitation.rs` | pulses of a pitch, and noise, sample by sample |
+//! | `stream.rs` | [`SourceStream`]: a source that is made in pieces |
 //! | `noise.rs` | noise by seed |
 
+mod excitation;
 mod griffin_lim;
 mod noise;
 mod source;
+mod stream;
 
 use std::fmt;
 
@@ -16,6 +20,7 @@ use crate::mel::{MelSettings, SettingsError};
 
 pub use griffin_lim::GriffinLim;
 pub use source::{Prior, SourceFilter};
+pub use stream::SourceStream;
 
 /// The vocoder for frames of these settings. The one place that chooses: what synthesizes knows only [`Vocoder`].
 ///
@@ -38,4 +43,42 @@ pub trait Vocoder: fmt::Debug + Send + Sync {
     ///
     /// If `log_mel` has fewer values than that, or `pitch` fewer than `frames`.
     fn synthesize(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>) -> Vec<f32>;
+
+    /// The same for frames that arrive one after the other, at least `chunk` of them at a time. A vocoder that cannot make a waveform
+    /// in pieces makes all of it at the end.
+    fn stream(&self, _chunk: usize) -> Box<dyn WaveformStream + '_> {
+        Box::new(Whole { vocoder: self, mel: Vec::new(), pitch: Vec::new() })
+    }
+}
+
+/// A waveform that is made while its frames arrive. All pieces together are what [`Vocoder::synthesize`] makes of all frames, up to
+/// rounding.
+pub trait WaveformStream: Send {
+    /// The next frames, `[n_mels][frames]`, with the pitch of each (Hz, 0 where there is none); returns the samples that do not depend on
+    /// what is still to come.
+    fn push(&mut self, log_mel: &[f32], pitch: &[f32]) -> Vec<f32>;
+
+    /// The samples that are left, when no more frames will come.
+    fn finish(self: Box<Self>) -> Vec<f32>;
+}
+
+/// All frames, until the last one is there.
+struct Whole<'a, V: ?Sized> {
+    vocoder: &'a V,
+    /// Frame by frame.
+    mel: Vec<Vec<f32>>,
+    pitch: Vec<f32>,
+}
+
+impl<V: Vocoder + ?Sized> WaveformStream for Whole<'_, V> {
+    fn push(&mut self, log_mel: &[f32], pitch: &[f32]) -> Vec<f32> {
+        self.mel.extend(stream::by_frame(log_mel, pitch.len()));
+        self.pitch.extend_from_slice(pitch);
+        Vec::new()
+    }
+
+    fn finish(self: Box<Self>) -> Vec<f32> {
+        let log_mel = stream::by_band(&self.mel, self.vocoder.mel().n_mels);
+        self.vocoder.synthesize(&log_mel, self.mel.len(), Some(&self.pitch))
+    }
 }

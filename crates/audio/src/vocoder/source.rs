@@ -8,7 +8,8 @@ use std::sync::Arc;
 use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
-use super::noise::Noise;
+use super::excitation::Excitation;
+use super::stream::SourceStream;
 use crate::mel::{MelSettings, SettingsError, hann_window, mel_filters};
 
 /// Share of noise in a voiced frame at 0 Hz and far above [`BREATHY_HZ`] (amplitudes), before anything is learned.
@@ -120,8 +121,22 @@ impl SourceFilter {
     ///
     /// If there are fewer values than that.
     pub fn prior(&self, log_mel: &[f32], pitch: &[f32], seed: u64) -> Prior {
+        let length = self.settings.signal_samples(pitch.len());
+        let mut excitation = Excitation::new(&self.settings, self.noise_scale, seed);
+        let at = |frame: usize| pitch.get(frame.min(pitch.len().saturating_sub(1))).copied().unwrap_or(0.0);
+        let (mut harmonics, mut noise) = (Vec::with_capacity(length), Vec::with_capacity(length));
+        excitation.extend(length, at, &mut harmonics, &mut noise);
+        self.filter(log_mel, pitch, &harmonics, &noise)
+    }
+
+    /// A source that is made in pieces; the noise depends on the seed alone.
+    pub fn stream(&self, seed: u64) -> SourceStream {
+        SourceStream::new(Excitation::new(&self.settings, self.noise_scale, seed))
+    }
+
+    /// The envelope of each frame times what excites it.
+    pub(super) fn filter(&self, log_mel: &[f32], pitch: &[f32], harmonics: &[f32], noise: &[f32]) -> Prior {
         let (frames, bins) = (pitch.len(), self.bins());
-        let (harmonics, noise) = self.excitation(pitch, seed);
         let mut prior = Prior { harmonic: vec![0.0; frames * 2 * bins], noise: vec![0.0; frames * 2 * bins] };
         let mut envelope = vec![0.0; bins];
         let (mut sums, mut input) = (Vec::new(), vec![0.0; self.settings.n_fft]);
@@ -129,8 +144,7 @@ impl SourceFilter {
         let mut scratch = self.forward.make_scratch_vec();
         for (frame, &hz) in pitch.iter().enumerate() {
             self.envelope(log_mel, frames, frame, hz, &mut envelope, &mut sums);
-            for (source, out, is_noise) in [(&harmonics, &mut prior.harmonic, false), (&noise, &mut prior.noise, true)]
-            {
+            for (source, out, is_noise) in [(harmonics, &mut prior.harmonic, false), (noise, &mut prior.noise, true)] {
                 let source = &source[frame * self.settings.hop_length..];
                 for ((value, sample), weight) in input.iter_mut().zip(source).zip(&self.window) {
                     *value = sample * weight;
@@ -263,44 +277,11 @@ impl SourceFilter {
             *value = (sums[end] - sums[first]) / (end - first) as f32;
         }
     }
-
-    /// Pulses of height 1, once a period, made of all harmonics below half the sample rate; and noise. Both have a mean
-    /// magnitude of 1 in the spectrum, and the padding of the frames.
-    fn excitation(&self, pitch: &[f32], seed: u64) -> (Vec<f32>, Vec<f32>) {
-        let (hop, rate) = (self.settings.hop_length as f32, self.settings.sample_rate as f32);
-        let (padding, mut phase) = (self.settings.padding_samples() as f32, 0.0f32);
-        let length = self.settings.signal_samples(pitch.len());
-        let at = |frame: usize| pitch.get(frame.min(pitch.len().saturating_sub(1))).copied().unwrap_or(0.0);
-        let harmonics = (0..length)
-            .map(|n| {
-                let place = ((n as f32 - padding) / hop).max(0.0);
-                let (frame, part) = (place as usize, place.fract());
-                let hz = match (at(frame), at(frame + 1)) {
-                    (a, b) if a > 0.0 && b > 0.0 => a + (b - a) * part,
-                    (a, _) if part < 0.5 => a,
-                    (_, b) => b,
-                };
-                if hz <= 0.0 {
-                    phase = 0.0;
-                    return 0.0;
-                }
-                phase = (phase + hz / rate).fract();
-                // The sum of cosines of the harmonics 1 to count (Dirichlet's kernel).
-                let (half, count) = (std::f32::consts::PI * phase, (0.5 * rate / hz).floor());
-                let kernel = match half.sin() {
-                    sine if sine.abs() < 1e-4 => count,
-                    sine => 0.5 * (((2.0 * count + 1.0) * half).sin() / sine - 1.0),
-                };
-                kernel * 2.0 * hz / rate
-            })
-            .collect();
-        let mut random = Noise::seeded(seed);
-        (harmonics, (0..length).map(|_| self.noise_scale * random.next()).collect())
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::noise::Noise;
     use super::*;
 
     fn magnitudes(spectra: &[f32], bins: usize) -> Vec<f32> {

@@ -20,6 +20,9 @@ pub(crate) struct DemoArgs {
     /// Steps of training
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) steps: u64,
+    /// Steps of training of the vocoder; 0 = none is trained, the sound is made with Griffin-Lim
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub(crate) vocoder_steps: u64,
     /// Clips of the corpus
     #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u64).range(10..=100_000))]
     pub(crate) clips: u64,

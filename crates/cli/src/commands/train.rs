@@ -404,9 +404,11 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
         TrainError::Checkpoint(CheckpointError::Io(_, reason)) | TrainError::Io(_, reason) => {
             Failure::of(FAILED, error).hint_about(reason, messages)
         }
-        TrainError::Checkpoint(_) | TrainError::Data(_) | TrainError::Locked(_) | TrainError::OtherFeatures(..) => {
-            Failure::of(USAGE, error)
-        }
+        TrainError::Checkpoint(_)
+        | TrainError::Data(_)
+        | TrainError::Locked(_)
+        | TrainError::OtherFeatures(..)
+        | TrainError::OtherClips(..) => Failure::of(USAGE, error),
         TrainError::Stage(stage) if matches!(stage.kind, ErrorKind::Stalled(_)) => {
             Failure::of(FAILED, error).hint(messages.get("lanes-hint-stall"))
         }

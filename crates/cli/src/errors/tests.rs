@@ -113,6 +113,7 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(TrainError::Checkpoint(CheckpointError::None(path()))),
         Box::new(TrainError::Locked(path())),
         Box::new(TrainError::OtherFeatures(path(), vec!["n_mels: 100 here, 80 there".to_owned()])),
+        Box::new(TrainError::OtherClips(path(), vec!["training clips: 9 here, 8 there".to_owned()])),
         Box::new(TrainError::OutOfMemory { rows: 4, frames: 99 }),
         Box::new(TrainError::Misplaced(vec!["a".to_owned()])),
         Box::new(TrainError::NotFinite(3, vec!["c1".to_owned(), "c2".to_owned()])),

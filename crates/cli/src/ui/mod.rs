@@ -1,6 +1,7 @@
 //! What a person sees: tables, progress, images.
 
 pub(crate) mod dashboard;
+pub(crate) mod demo_page;
 pub(crate) mod evaluation_page;
 pub(crate) mod histogram;
 pub(crate) mod output;

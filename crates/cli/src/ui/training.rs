@@ -255,6 +255,11 @@ impl Screen<'_> {
                     &messages.with("train-model", &[("parameters", &millions(all)), ("parts", &parts.join(", "))]),
                 )
             }
+            Event::Predictions { path, step, from } => {
+                let values: &[(&str, &dyn std::fmt::Display)] =
+                    &[("path", &path.display()), ("step", step), ("from", from)];
+                self.line(&messages.with("train-predictions", values))
+            }
             Event::WarmStart { path, step, tensors } => {
                 let rows: usize = tensors.matched.iter().map(|(_, rows, _)| rows).sum();
                 let all: usize = tensors.matched.iter().map(|(_, _, all)| all).sum();
@@ -479,6 +484,9 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
             let parts: serde_json::Map<String, serde_json::Value> =
                 parts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
             json!({"event": "model", "parameters": parameters, "parts": parts, "device": device})
+        }
+        Event::Predictions { path, step, from } => {
+            json!({"event": "predictions", "path": path, "step": step, "from": from})
         }
         Event::WarmStart { path, step, tensors } => {
             json!({"event": "warm_start", "path": path, "step": step, "tensors": tensors})

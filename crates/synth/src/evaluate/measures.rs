@@ -155,7 +155,8 @@ pub fn speak_batch(
         let copy = synthesizer.vocode(mel.clone(), frames, aligned[row].clone(), pitch.clone())?;
         let (id, _) = corpus.name(clip);
         let settings = &synthesizer.bundle().mel;
-        let samples = read(corpus, clip, settings).map_err(|fault| MeasureError::Recording(id.clone(), fault))?;
+        let samples =
+            read_recording(corpus, clip, settings).map_err(|fault| MeasureError::Recording(id.clone(), fault))?;
         let sample_rate = settings.sample_rate;
         let recording = Speech { samples, sample_rate, mel, frames, durations: aligned[row].clone(), pitch };
         let speaker = corpus.entry(clip).speaker;
@@ -193,7 +194,12 @@ impl Measures {
     }
 }
 
-fn read(corpus: &Corpus, clip: u32, settings: &MelSettings) -> Result<Vec<f32>, ClipFault> {
+/// The samples of a clip, at the rate of the features.
+///
+/// # Errors
+///
+/// [`ClipFault`] if it cannot be read any more.
+pub fn read_recording(corpus: &Corpus, clip: u32, settings: &MelSettings) -> Result<Vec<f32>, ClipFault> {
     let mut samples = Vec::new();
     let shape = corpus.decode(clip, &mut Decoder::new(), &mut samples)?;
     if shape.rate != settings.sample_rate {

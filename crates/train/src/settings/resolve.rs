@@ -192,6 +192,7 @@ pub fn resolve(
     let mut resolver = Resolver::new(requested, saved);
     resolver.table(Some(facts));
     known_parts(&resolver.config)?;
+    only_for_vocoders(&resolver.config)?;
     resolver.half_precision(facts)?;
     resolver.limits(facts)?;
     resolver.placement(&facts.placement);
@@ -229,6 +230,23 @@ fn known_parts(config: &TrainConfig) -> Result<(), SettingsError> {
             value: unknown.to_owned(),
             why: parts.join(", "),
         }),
+    }
+}
+
+/// A voice learns from recordings alone, by regression.
+fn only_for_vocoders(config: &TrainConfig) -> Result<(), SettingsError> {
+    let model = &config.model;
+    let given = [
+        ("--for", model.predicted_by.as_ref().map(|path| path.display().to_string())),
+        ("--adversarial", model.adversarial.then(|| true.to_string())),
+    ];
+    let acoustic = given.into_iter().filter(|_| model.part == TrainedPart::Acoustic);
+    match acoustic.filter_map(|(name, value)| Some((name, value?))).next() {
+        Some((name, value)) => {
+            let why = "this is for vocoders (--part vocoder)".to_owned();
+            Err(SettingsError::Invalid { name: name.to_owned(), value, why })
+        }
+        None => Ok(()),
     }
 }
 
@@ -461,6 +479,17 @@ pub(super) fn model_queue(config: &TrainConfig) -> Value {
 pub(super) fn validate_every(config: &TrainConfig, facts: &Facts) -> (Value, String) {
     let batches = facts.clips.div_ceil(config.data.batch_size.max(1)) as u64;
     (Value::Number(batches.max(100)), "every epoch, but at least 100 steps".to_owned())
+}
+
+/// SPEC N5: the last fifth.
+pub(super) fn predictions_from(config: &TrainConfig, facts: &Facts) -> (Value, String) {
+    if config.model.predicted_by.is_none() {
+        return (Value::Number(0), "nothing is predicted".to_owned());
+    }
+    let batches = facts.clips.div_ceil(config.data.batch_size.max(1)) as u64;
+    let all = config.run.epochs.saturating_mul(batches);
+    let steps = config.run.max_steps.map_or(all, |most| most.min(all));
+    (Value::Number(steps / 5 * 4 + steps % 5 * 4 / 5), "the last fifth of the steps".to_owned())
 }
 
 pub(super) fn data_limit(_: &TrainConfig, facts: &Facts) -> (Value, String) {

@@ -171,6 +171,15 @@ pub static SETTINGS: &[Setting] = &[
     row("freeze", MODEL, Text, "PARTS",
         "Parts of the model that do not learn, separated by commas: text, aligner, mean, projection, speaker, duration, pitch, decoder")
         .at(at!(model.freeze)),
+    row("adversarial", MODEL, Switch(Off::NotGiven), "",
+        "Stage 2 of a vocoder, unproven: discriminators learn to tell its waveforms from recordings, and it learns to pass; start from stage 1 with --init-from")
+        .at(at!(model.adversarial)).on_resume(Kept),
+    row("for", MODEL, Kind::Path, "RUN",
+        "Acoustic run that a vocoder is for, trained on the same clips: in the last fifth of the steps half of each batch is what it predicts for them")
+        .at(at!(model.predicted_by)).on_resume(Kept),
+    row("predictions-from", MODEL, ANY, "N",
+        "Step from which predictions of --for are learned from; without it, four fifths of all steps")
+        .at(at!(model.predictions_from)).by(resolve::predictions_from).on_resume(Kept),
 
     row("data-gpu", DEVICES, Kind::Device, "GPU",
         "GPU that prepares batches: an index or a part of a name, see `tandem devices`, or `cpu`; needs --model-gpu")

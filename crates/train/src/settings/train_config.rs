@@ -64,6 +64,15 @@ pub struct ModelSettings {
     pub init_from: Option<PathBuf>,
     /// Parts that do not learn, separated by commas.
     pub freeze: Option<String>,
+    /// A vocoder learns beside discriminators (stage 2).
+    #[serde(default)]
+    pub adversarial: bool,
+    /// Acoustic run whose predictions a vocoder learns from in the end.
+    #[serde(default)]
+    pub predicted_by: Option<PathBuf>,
+    /// The first step that does.
+    #[serde(default)]
+    pub predictions_from: u64,
 }
 
 fn yes() -> bool {
@@ -97,6 +106,9 @@ impl Default for ModelSettings {
             mixed_precision: false,
             init_from: None,
             freeze: None,
+            adversarial: false,
+            predicted_by: None,
+            predictions_from: 0,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tandem_audio::MelStats;
-use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings};
 use tandem_flow::Fault;
 use tandem_model::{
     Device, DeviceMel, HostInputs, InputShape, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice,
@@ -13,7 +13,9 @@ use tandem_model::{
 use tandem_synth::{Bundle, HeldOutBatch, Speech, Synthesizer, validation_losses};
 
 use super::{PartConfig, SpeechTask, Task, TaskLoss, TrainedPart};
-use crate::data::DataError;
+use crate::checkpoint::State;
+use crate::data::Data;
+use crate::events::TrainError;
 use crate::features::{Prepared, Ready, prepare};
 use crate::lane::DataLane;
 use crate::settings::TrainConfig;
@@ -86,7 +88,8 @@ impl SpeechTask for Acoustic {
     const PART: TrainedPart = TrainedPart::Acoustic;
     const OF_SAMPLES: bool = false;
 
-    fn new(settings: &TrainConfig, corpus: &Corpus) -> Result<Acoustic, DataError> {
+    fn new(settings: &TrainConfig, data: &Data, _: Option<&State>) -> Result<Acoustic, TrainError> {
+        let corpus = &data.corpus;
         let (size, reference) = (settings.model.size, corpus.speakers().len() > 1);
         let (vocabulary, n_mels) = (corpus.frontend().vocabulary.size(), corpus.settings().mel.n_mels);
         let config = ModelConfig::new(size, vocabulary, n_mels, reference);
@@ -116,6 +119,7 @@ impl SpeechTask for Acoustic {
     fn prepare(
         &self,
         batch: Batch,
+        _: u64,
         stats: &MelStats,
         seed: u64,
         lane: Option<&DataLane>,

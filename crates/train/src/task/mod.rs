@@ -5,9 +5,11 @@
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `acoustic.rs` | [`Acoustic`]: text to mel |
-//! | `vocoder.rs` | [`Vocoder`]: mel and pitch to waveform |
+//! | `vocoder.rs` | [`Vocoder`]: mel and pitch to waveform, in two stages |
+//! | `predictor.rs` | mels that an acoustic run predicts, for a vocoder to learn from |
 
 mod acoustic;
+mod predictor;
 mod vocoder;
 
 use std::fmt::{self, Debug};
@@ -18,18 +20,22 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use tandem_audio::MelStats;
-use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings};
 use tandem_flow::Fault;
 use tandem_model::{Device, ModelConfig, VocoderConfig};
 use tandem_synth::Speech;
 
-use crate::data::DataError;
+use crate::checkpoint::State;
+use crate::data::Data;
+use crate::events::TrainError;
 use crate::features::Ready;
 use crate::lane::DataLane;
 use crate::settings::TrainConfig;
 
 pub use acoustic::Acoustic;
-pub use vocoder::Vocoder;
+pub use predictor::PredictorIdentity;
+pub(crate) use predictor::shared_cache;
+pub use vocoder::{Adversarial, Regression, Stage, Vocoder};
 
 /// The loss of a micro-batch, on the device.
 #[derive(Clone, Debug)]
@@ -180,12 +186,12 @@ pub trait SpeechTask: Task + Sync {
     /// Whether its batches are made of samples, wherever features are computed.
     const OF_SAMPLES: bool;
 
-    /// For the clips of a corpus.
+    /// For these clips; with the state of a run that is resumed.
     ///
     /// # Errors
     ///
-    /// [`DataError::Features`] if the settings of the features contradict themselves.
-    fn new(settings: &TrainConfig, corpus: &Corpus) -> Result<Self, DataError>;
+    /// If the settings of the features contradict themselves, or another run that it needs does not fit.
+    fn new(settings: &TrainConfig, data: &Data, state: Option<&State>) -> Result<Self, TrainError>;
 
     /// The shapes of its model.
     fn config(&self) -> PartConfig;
@@ -196,10 +202,22 @@ pub trait SpeechTask: Task + Sync {
     /// How its clips are loaded; with a data lane, features are still to be made.
     fn load_settings(&self, plain: LoadSettings, stats: &Arc<MelStats>, on_data_lane: bool) -> LoadSettings;
 
-    /// Makes a batch of clips. What is random about it depends on seed, epoch and clip alone.
+    /// Which weights predict what it learns from, if any do.
+    fn predictor(&self) -> Option<&PredictorIdentity> {
+        None
+    }
+
+    /// Bytes of host memory that it keeps from batch to batch.
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Makes a batch of clips, the one at this place among all batches of the run. What is random about it depends on seed, epoch
+    /// and clip alone.
     fn prepare(
         &self,
         batch: Batch,
+        place: u64,
         stats: &MelStats,
         seed: u64,
         lane: Option<&DataLane>,

@@ -1,37 +1,97 @@
 //! The neural vocoder as a task: mel and pitch of a segment to its waveform.
 //!
-//! Stage 1 alone: spectral losses, no discriminators. Features and source are made on the host, whatever the data lane is.
+//! Stage 1 compares spectra; stage 2 ([`Adversarial`]) has discriminators beside the vocoder. Features, source and predictions of an acoustic run are made on the host,
+//! whatever the data lane is.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tandem_audio::{LogMel, MelSettings, MelStats, SourceFilter, mel_filters};
-use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings};
 use tandem_flow::{Cursor, Fault, Random};
 use tandem_model::kernels::Stft;
-use tandem_model::{Device, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderConfig, VocoderInputs, VocoderLosses};
+use tandem_model::{
+    AdversarialLosses, Device, DiscriminatorConfig, HostVocoderInputs, MelLoss, NeuralVocoder, Size, VocoderConfig,
+    VocoderInputs, VocoderLosses,
+};
 use tandem_synth::{Speech, vocoder_row};
 
-use super::{PartConfig, SpeechTask, Task, TaskLoss, TrainedPart};
-use crate::data::DataError;
+use super::predictor::{Clip, Predictor};
+use super::{PartConfig, PredictorIdentity, SpeechTask, Task, TaskLoss, TrainedPart};
+use crate::checkpoint::State;
+use crate::data::{Data, DataError};
+use crate::events::TrainError;
 use crate::features::Ready;
 use crate::lane::DataLane;
 use crate::settings::TrainConfig;
 
-/// Frames of a segment that is trained on (0.7 s).
-const SEGMENT: usize = 64;
 /// Frames of a segment that is validated on and listened to (3 s).
 const HELD_OUT: usize = 256;
 
+/// What is minimized.
+pub trait Stage: Clone + Debug + Send + Sync + 'static {
+    /// The names of the loss terms.
+    const TERMS: &'static [&'static str];
+    /// Frames of a segment that is trained on.
+    const SEGMENT: usize;
+
+    /// The discriminators beside a vocoder of this size.
+    fn discriminators(size: Size) -> Option<DiscriminatorConfig>;
+
+    /// The loss terms of some rows of a batch that has `clips` clips in all.
+    fn losses(model: &NeuralVocoder, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> Vec<Tensor<1>>;
+}
+
+/// Stage 1: spectra of several resolutions.
+#[derive(Clone, Debug)]
+pub struct Regression;
+
+impl Stage for Regression {
+    const TERMS: &'static [&'static str] = &VocoderLosses::NAMES;
+    // 0.7 s.
+    const SEGMENT: usize = 64;
+
+    fn discriminators(_: Size) -> Option<DiscriminatorConfig> {
+        None
+    }
+
+    fn losses(model: &NeuralVocoder, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> Vec<Tensor<1>> {
+        model.losses(inputs, mel, clips).terms()
+    }
+}
+
+/// Stage 2: a vocoder and discriminators, each learning from the other; the mel keeps the vocoder where it was.
+#[derive(Clone, Debug)]
+pub struct Adversarial;
+
+impl Stage for Adversarial {
+    const TERMS: &'static [&'static str] = &AdversarialLosses::NAMES;
+    // 8,192 samples: discriminators cost much more than the vocoder.
+    const SEGMENT: usize = 32;
+
+    fn discriminators(size: Size) -> Option<DiscriminatorConfig> {
+        Some(DiscriminatorConfig::new(size))
+    }
+
+    fn losses(model: &NeuralVocoder, inputs: &VocoderInputs, mel: &MelLoss, clips: usize) -> Vec<Tensor<1>> {
+        model.adversarial_losses(inputs, mel, clips).terms()
+    }
+}
+
 /// Trains a [`NeuralVocoder`].
 #[derive(Clone, Debug)]
-pub struct Vocoder {
+pub struct Vocoder<S: Stage = Regression> {
     config: VocoderConfig,
     source: Arc<SourceFilter>,
     log_mel: Arc<LogMel>,
     mel_loss: Arc<MelLoss>,
+    /// Predicts mels, from this batch on.
+    predictions: Option<(Arc<Predictor>, u64)>,
+    stage: PhantomData<S>,
 }
 
 /// Segments of a batch's clips on the host.
@@ -43,13 +103,13 @@ pub struct Segments {
     inputs: HostVocoderInputs,
 }
 
-impl Vocoder {
+impl<S: Stage> Vocoder<S> {
     /// A vocoder of these shapes, for frames of these settings.
     ///
     /// # Errors
     ///
     /// [`DataError::Features`] if they contradict themselves.
-    pub fn of(config: VocoderConfig, mel: &MelSettings) -> Result<Vocoder, DataError> {
+    pub fn of(config: VocoderConfig, mel: &MelSettings) -> Result<Vocoder<S>, DataError> {
         let source = SourceFilter::new(mel).map_err(DataError::Features)?;
         let log_mel = LogMel::new(mel).map_err(DataError::Features)?;
         let mut filters = vec![0.0; source.bins() * mel.n_mels];
@@ -59,12 +119,26 @@ impl Vocoder {
             }
         }
         let mel_loss = MelLoss { filters, floor: mel.floor, power: mel.power };
-        Ok(Vocoder { config, source: Arc::new(source), log_mel: Arc::new(log_mel), mel_loss: Arc::new(mel_loss) })
+        Ok(Vocoder {
+            config,
+            source: Arc::new(source),
+            log_mel: Arc::new(log_mel),
+            mel_loss: Arc::new(mel_loss),
+            predictions: None,
+            stage: PhantomData,
+        })
     }
 
-    /// A segment of each clip of a batch of samples: where it begins and its noise depend on seed, epoch and clip alone. A clip
-    /// that is shorter is padded.
-    fn segments(&self, batch: &Batch, stats: &MelStats, seed: u64, frames: usize) -> HostVocoderInputs {
+    /// A segment of each clip of a batch of samples: where it begins, its noise and whether its mel is predicted depend on seed, epoch
+    /// and clip alone. A clip that is shorter is padded.
+    fn segments(
+        &self,
+        batch: &Batch,
+        stats: &MelStats,
+        seed: u64,
+        frames: usize,
+        predictor: Option<&Predictor>,
+    ) -> HostVocoderInputs {
         let mel = self.source.mel();
         let (rows, width, bins) = (batch.rows, stats.mean.len() + 2, self.source.bins());
         let samples = mel.signal_samples(frames);
@@ -86,10 +160,18 @@ impl Vocoder {
             let kept = batch.mel_lengths[row].min(frames);
             let first = random.below(batch.mel_lengths[row] - kept + 1);
             let signal = &batch.audio[row * stride + first * mel.hop_length..][..mel.signal_samples(kept)];
-            let mut bands = vec![0.0; stats.mean.len() * kept];
-            log_mel.compute_padded(signal, kept, &mut bands, kept);
-            let pitch = pitch.get(row * batch.frames + first..).map_or(vec![0.0; kept], |pitch| pitch[..kept].to_vec());
-            let one = vocoder_row(&self.source, stats, &bands, &pitch, random.next());
+            let noise_seed = random.next();
+            let is_predicted = random.next().is_multiple_of(2);
+            let (bands, pitch) = match predictor.filter(|_| is_predicted) {
+                Some(predictor) => self.predicted(predictor, batch, row, first..first + kept, &mut log_mel),
+                None => {
+                    let mut bands = vec![0.0; stats.mean.len() * kept];
+                    log_mel.compute_padded(signal, kept, &mut bands, kept);
+                    let pitch = pitch.get(row * batch.frames + first..);
+                    (bands, pitch.map_or(vec![0.0; kept], |pitch| pitch[..kept].to_vec()))
+                }
+            };
+            let one = vocoder_row(&self.source, stats, &bands, &pitch, noise_seed);
             inputs.lengths[row] = kept;
             inputs.features[row * frames * width..][..one.features.len()].copy_from_slice(&one.features);
             inputs.harmonic[row * frames * 2 * bins..][..one.harmonic.len()].copy_from_slice(&one.harmonic);
@@ -98,15 +180,36 @@ impl Vocoder {
         }
         inputs
     }
+
+    /// Mel and pitch of some frames of a clip as an acoustic run predicts them.
+    fn predicted(
+        &self,
+        predictor: &Predictor,
+        batch: &Batch,
+        row: usize,
+        frames: Range<usize>,
+        log_mel: &mut LogMel,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let (mel, length) = (self.source.mel(), batch.mel_lengths[row]);
+        let signal = &batch.audio[row * batch.form.row_values(batch.frames)..][..mel.signal_samples(length)];
+        let mut bands = vec![0.0; mel.n_mels * length];
+        log_mel.compute_padded(signal, length, &mut bands, length);
+        let pitch =
+            batch.pitch.as_ref().map_or(vec![0.0; length], |pitch| pitch[row * batch.frames..][..length].to_vec());
+        let ids = &batch.ids[row * batch.tokens..][..batch.id_lengths[row]];
+        let predicted = predictor.predict(Clip { clip: batch.clips[row], ids, mel: &bands, pitch: &pitch });
+        let bands = predicted.mel.chunks(length).flat_map(|band| band[frames.clone()].iter().copied()).collect();
+        (bands, predicted.pitch[frames].to_vec())
+    }
 }
 
-impl Task for Vocoder {
+impl<S: Stage> Task for Vocoder<S> {
     type Model = NeuralVocoder;
     type Inputs = VocoderInputs;
     /// Clips.
     type Totals = usize;
 
-    const TERMS: &'static [&'static str] = &VocoderLosses::NAMES;
+    const TERMS: &'static [&'static str] = S::TERMS;
 
     fn build(&self, seed: u64, device: &Device) -> NeuralVocoder {
         NeuralVocoder::new(&self.config, seed, device)
@@ -134,22 +237,41 @@ impl Task for Vocoder {
     }
 
     fn loss(&self, model: &NeuralVocoder, inputs: &VocoderInputs, clips: usize, _: u64) -> TaskLoss {
-        let losses = model.losses(inputs, &self.mel_loss, clips);
-        TaskLoss { total: losses.total(), terms: Tensor::inner(losses.values()) }
+        let terms = S::losses(model, inputs, &self.mel_loss, clips);
+        let values = Tensor::cat(terms.iter().map(|term| term.clone().detach().inner()).collect(), 0);
+        let total = terms.into_iter().reduce(|sum, term| sum + term).expect("a loss has terms");
+        TaskLoss { total, terms: values }
     }
 }
 
-impl SpeechTask for Vocoder {
+impl<S: Stage> SpeechTask for Vocoder<S> {
     type Prepared = Segments;
     type HeldOut = HostVocoderInputs;
 
     const PART: TrainedPart = TrainedPart::Vocoder;
     const OF_SAMPLES: bool = true;
 
-    fn new(settings: &TrainConfig, corpus: &Corpus) -> Result<Vocoder, DataError> {
-        let mel = &corpus.settings().mel;
+    fn new(settings: &TrainConfig, data: &Data, state: Option<&State>) -> Result<Vocoder<S>, TrainError> {
+        let mel = &data.corpus.settings().mel;
         let stft = Stft { n_fft: mel.n_fft, hop: mel.hop_length, win_length: mel.win_length };
-        Vocoder::of(VocoderConfig::new(settings.model.size, mel.n_mels, stft), mel)
+        let (size, n_mels) = (settings.model.size, mel.n_mels);
+        let config =
+            VocoderConfig { discriminators: S::discriminators(size), ..VocoderConfig::new(size, n_mels, stft) };
+        let mut vocoder = Vocoder::of(config, mel)?;
+        if let Some(path) = &settings.model.predicted_by {
+            let known = state.and_then(|state| state.predictor.as_ref());
+            let predictor = Predictor::open(path, known, data, settings)?;
+            vocoder.predictions = Some((Arc::new(predictor), settings.model.predictions_from));
+        }
+        Ok(vocoder)
+    }
+
+    fn predictor(&self) -> Option<&PredictorIdentity> {
+        self.predictions.as_ref().map(|(predictor, _)| predictor.identity())
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.predictions.as_ref().map_or(0, |(predictor, _)| predictor.kept_bytes())
     }
 
     fn config(&self) -> PartConfig {
@@ -164,8 +286,16 @@ impl SpeechTask for Vocoder {
         LoadSettings { as_signal: true, durations: Arc::default(), ..plain }
     }
 
-    fn prepare(&self, batch: Batch, stats: &MelStats, seed: u64, _: Option<&DataLane>) -> Result<Segments, Fault> {
-        let inputs = self.segments(&batch, stats, seed, SEGMENT);
+    fn prepare(
+        &self,
+        batch: Batch,
+        place: u64,
+        stats: &MelStats,
+        seed: u64,
+        _: Option<&DataLane>,
+    ) -> Result<Segments, Fault> {
+        let predictor = self.predictions.as_ref().filter(|(_, from)| place >= *from).map(|(predictor, _)| &**predictor);
+        let inputs = self.segments(&batch, stats, seed, S::SEGMENT, predictor);
         let mel = self.source.mel();
         let frame_seconds = mel.hop_length as f64 / f64::from(mel.sample_rate);
         let seconds = frame_seconds * inputs.lengths.iter().sum::<usize>() as f64;
@@ -190,7 +320,7 @@ impl SpeechTask for Vocoder {
     }
 
     fn held_out(&self, batch: Batch, stats: &MelStats) -> HostVocoderInputs {
-        self.segments(&batch, stats, 0, HELD_OUT)
+        self.segments(&batch, stats, 0, HELD_OUT, None)
     }
 
     fn validate(
@@ -203,7 +333,7 @@ impl SpeechTask for Vocoder {
     ) -> Vec<f64> {
         let clips = batches.iter().flat_map(|batch| &batch.lengths).filter(|length| **length > 0).count();
         // Segments to validate on are longer than those of a step.
-        let rows = (rows * SEGMENT / HELD_OUT).max(1);
+        let rows = (rows * S::SEGMENT / HELD_OUT).max(1);
         let micro_batches = batches.iter().flat_map(|batch| {
             (0..batch.rows).step_by(rows).map(move |first| batch.rows(first..(first + rows).min(batch.rows)))
         });
@@ -211,9 +341,9 @@ impl SpeechTask for Vocoder {
         let mut waiting: VecDeque<VocoderInputs> = uploads.by_ref().take(prefetch.max(1)).collect();
         let mut sums = vec![0.0; Self::TERMS.len()];
         while let Some(inputs) = waiting.pop_front() {
-            let losses = model.losses(&inputs, &self.mel_loss, clips);
+            let terms = S::losses(model, &inputs, &self.mel_loss, clips);
             waiting.extend(uploads.next());
-            let values = losses.values().into_data().try_into_vec::<f32>().expect("losses are single precision");
+            let values = Tensor::cat(terms, 0).into_data().try_into_vec::<f32>().expect("losses are single precision");
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(value));
         }
         sums

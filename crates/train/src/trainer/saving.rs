@@ -65,6 +65,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
                 stats: self.stats.clone(),
                 frontend: self.data.corpus.frontend().clone(),
                 data: self.data.identity(),
+                predictor: self.task.predictor().cloned(),
             },
         }
     }
