@@ -5,7 +5,7 @@ DEMO is a folder of `tandem demo` (corpus/, run/). Speaks in both languages, by 
 server gone and back; a run that starts, trains, is killed, resumed and stopped; two runs overlaid. Saves a picture of each.
 Fails if a page logs an exception, breaks its content policy, scrolls sideways, or has text of too little contrast.
 """
-import base64, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+import atexit, base64, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import PROBE, Chromium
@@ -17,6 +17,7 @@ class Server:
     def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
         words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
         for line in self.process.stderr:
             if found := re.search(r"http://[^/ ]+", line):
                 self.url = found.group(0)
@@ -100,7 +101,7 @@ def speak_pages(tandem, run, page):
     page.open(f"{server.url}/?lang=en")
     page.until("document.getElementById('voice').options.length > 0", "voices are listed")
     # By keyboard alone: the text has the focus, Ctrl+Enter speaks.
-    page.browser.call("Input.insertText", text="Banana piano. A metal basket, and rain.")
+    page.browser.call("Input.insertText", text="Banana piano. A metal basket and a garden.")
     page.key("Enter", ENTER, CONTROL)
     page.until(DONE, "English is spoken")
     assert page.value("document.querySelectorAll('#history li').length") == 1
@@ -136,7 +137,7 @@ def speak_pages(tandem, run, page):
     page.open(f"{server.url}/?lang=fa")
     assert page.value("document.documentElement.dir") == "rtl"
     page.until("document.getElementById('voice').options.length > 0", "voices are listed")
-    page.browser.call("Input.insertText", text="Banana piano.")
+    page.browser.call("Input.insertText", text="سلام باران. کتاب آسمان.")
     page.value("document.getElementById('speak').focus()")
     page.key(" ", SPACE, text=" ")
     page.until(DONE, "spoken from the Persian page, by the space bar on the button")
@@ -159,11 +160,16 @@ def state(name):
 
 
 def watch_pages(tandem, demo, page):
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runs = pathlib.Path(folder)
-        train = lambda name, *more: [tandem, "train", "--train-data", str(demo / "corpus"), "--checkpoint-dir", str(runs / name), "--model-size", "smoke",
+        train = lambda name, *more: [tandem, "train", "--train-data", str(demo / "corpus"), "--val-data", str(demo / "corpus"), "--checkpoint-dir", str(runs / name), "--model-size", "smoke",
                                      "--batch-size", "4", "--units", "characters", "--log-every", "1", "--sample-every", "20", "--json", *more]
-        start = lambda *words: subprocess.Popen(train(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        
+        def start(*words):
+            child = subprocess.Popen(train(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            atexit.register(child.kill)
+            return child
+
         long = ("--max-steps", "10000000", "--epochs", "1000000", "--checkpoint-every", "20")
         server = Server(tandem, "watch", runs)
         page.view()

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use hyper::body::{Bytes, Frame, SizeHint};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
+use crate::errors::ApiError;
 use crate::http::{Body, Handler, Request, Response};
 
 /// What connections may cost.
@@ -35,25 +36,74 @@ pub(crate) struct ConnectionLimits {
 /// How often it is looked whether the program is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long somebody who is turned away is listened to.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
+
 /// What is said when there is no room.
 const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-type: application/json\r\n\
 content-length: 109\r\n\r\n{\"error\":{\"message\":\"too many connections\",\"type\":\"server_error\",\"param\":null,\"code\":\"too_many_connections\"}}";
 
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Waits for a request, since then.
+    Waiting(Instant),
+    /// Answers one.
+    Answering,
+    /// Has given its place to another one, and ends.
+    Ending,
+}
+
 /// A connection, as the others see it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seat {
-    /// Since when it waits for a request; none while one is answered.
-    idle: Mutex<Option<Instant>>,
+    doing: Mutex<Doing>,
     close: Notify,
 }
 
 impl Seat {
-    fn set_idle(&self, idle: bool) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = idle.then(Instant::now);
+    fn new() -> Seat {
+        Seat { doing: Mutex::new(Doing::Waiting(Instant::now())), close: Notify::new() }
     }
 
-    fn idle_since(&self) -> Option<Instant> {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Doing> {
+        self.doing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request has come; whether it can be answered.
+    fn begin(&self) -> bool {
+        let mut doing = self.lock();
+        let fine = *doing != Doing::Ending;
+        if fine {
+            *doing = Doing::Answering;
+        }
+        fine
+    }
+
+    /// The answer is sent.
+    fn end(&self) {
+        let mut doing = self.lock();
+        if *doing == Doing::Answering {
+            *doing = Doing::Waiting(Instant::now());
+        }
+    }
+
+    fn waiting_since(&self) -> Option<Instant> {
+        match *self.lock() {
+            Doing::Waiting(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Ends it if it waits.
+    fn evict(&self) -> bool {
+        let mut doing = self.lock();
+        let waits = matches!(*doing, Doing::Waiting(_));
+        if waits {
+            *doing = Doing::Ending;
+            self.close.notify_one();
+        }
+        waits
     }
 }
 
@@ -76,13 +126,14 @@ impl Connections {
     fn take(&self, number: u64, most: usize) -> Option<Arc<Seat>> {
         let mut seats = self.lock();
         if seats.len() >= most {
-            let oldest = seats.iter().filter_map(|(number, seat)| Some((seat.idle_since()?, *number))).min()?.1;
-            if let Some(seat) = seats.remove(&oldest) {
-                seat.close.notify_one();
+            let oldest = seats.iter().filter_map(|(number, seat)| Some((seat.waiting_since()?, *number))).min()?.1;
+            // A request may have come meanwhile; then there is no room this time.
+            if !seats.get(&oldest)?.evict() {
+                return None;
             }
+            seats.remove(&oldest);
         }
-        let seat = Arc::new(Seat::default());
-        seat.set_idle(true);
+        let seat = Arc::new(Seat::new());
         seats.insert(number, seat.clone());
         Some(seat)
     }
@@ -140,8 +191,8 @@ pub(crate) async fn serve(
     }
     drop(listener);
     stopping.notify_waiters();
-    for seat in connections.lock().values().filter(|seat| seat.idle_since().is_some()) {
-        seat.close.notify_one();
+    for seat in connections.lock().values() {
+        seat.evict();
     }
     while tasks.join_next().await.is_some() {}
 }
@@ -173,10 +224,10 @@ async fn one(
         tokio::select! {
             _ = connection.as_mut() => return,
             () = seat.close.notified() => {
-                if seat.idle_since().is_some() {
-                    return;
-                }
                 connection.as_mut().graceful_shutdown();
+                // One that never asked does not end by itself; one that asked just now is still told why.
+                let _ = tokio::time::timeout(TURNED_AWAY, connection.as_mut()).await;
+                return;
             }
             () = over.as_mut(), if !told => {
                 told = true;
@@ -187,9 +238,13 @@ async fn one(
 }
 
 async fn turn_away(mut stream: TcpStream, patience: Duration) {
-    let _ = tokio::time::timeout(patience, async {
+    let _ = tokio::time::timeout(patience.min(TURNED_AWAY), async {
         stream.write_all(NO_ROOM).await?;
-        stream.shutdown().await
+        stream.shutdown().await?;
+        // What was sent is read: closing before that would take the answer away from the client.
+        let mut request = [0; 4096];
+        while stream.read(&mut request).await? > 0 {}
+        io::Result::Ok(())
     })
     .await;
 }
@@ -206,7 +261,10 @@ impl Service<Request> for Counted {
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request) -> Self::Future {
-        self.seat.set_idle(false);
+        if !self.seat.begin() {
+            let refusal = ApiError::new(503, "too_many_connections", "too many connections").retry_after(5);
+            return Box::pin(std::future::ready(Ok(refusal.response())));
+        }
         let answer = (self.handler)(request);
         let busy = Busy(self.seat.clone());
         Box::pin(async move { Ok(answer.await.map(|body| Body::made(Watched { body, _busy: busy }))) })
@@ -218,7 +276,7 @@ struct Busy(Arc<Seat>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.set_idle(true);
+        self.0.end();
     }
 }
 
@@ -317,11 +375,12 @@ mod tests {
     fn the_one_that_is_idle_longest_makes_room() {
         let connections = Connections::default();
         let seats: Vec<Arc<Seat>> = (1..=3).map(|number| connections.take(number, 3).expect("room")).collect();
-        seats[0].set_idle(false);
+        assert!(seats[0].begin());
         connections.take(4, 3).expect("the second made room");
         assert_eq!(connections.lock().keys().copied().collect::<Vec<_>>(), [1, 3, 4]);
+        assert!(!seats[1].begin(), "a request that comes too late is told so");
         for seat in connections.lock().values() {
-            seat.set_idle(false);
+            seat.begin();
         }
         assert!(connections.take(5, 3).is_none(), "all are busy");
         connections.release(3);

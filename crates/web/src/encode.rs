@@ -122,7 +122,8 @@ impl Flac {
     fn frames_of(&mut self, length: usize, bytes: &mut Vec<u8>) -> Result<(), String> {
         let whole = self.rest.len() / length * length;
         for block in self.rest[..whole].chunks(length) {
-            let mut buffer = FrameBuf::with_size(1, length).map_err(|error| error.to_string())?;
+            // The buffer has a least size; a last frame may be shorter.
+            let mut buffer = FrameBuf::with_size(1, BLOCK).map_err(|error| error.to_string())?;
             buffer.fill_interleaved(block).map_err(|error| error.to_string())?;
             let frame = flacenc::encode_fixed_size_frame(&self.config, &buffer, self.frames, &self.info)
                 .map_err(|error| error.to_string())?;

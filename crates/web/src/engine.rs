@@ -104,6 +104,7 @@ impl Drop for Seat {
 /// Sentences of a request as they are made.
 pub(crate) struct Speech {
     engine: Arc<Engine>,
+    number: u64,
     receiver: mpsc::Receiver<Result<Spoken, String>>,
 }
 
@@ -125,7 +126,7 @@ impl Speech {
 impl Drop for Speech {
     fn drop(&mut self) {
         self.receiver.close();
-        self.engine.wake();
+        self.engine.forget(self.number);
     }
 }
 
@@ -163,6 +164,18 @@ impl Engine {
         self.changed.notify_one();
     }
 
+    /// Drops what is left of a request whose client has left, and gives its place to others, also during a long batch.
+    fn forget(&self, number: u64) {
+        let mut state = self.lock();
+        let (gone, kept): (Vec<Job>, Vec<Job>) = state.jobs.drain(..).partition(|job| job.number == number);
+        state.jobs = kept;
+        drop(state);
+        self.counters.abandoned_sentences(gone.iter().map(|job| job.pending.len()).sum());
+        // Seats are given back outside of the lock.
+        drop(gone);
+        self.changed.notify_one();
+    }
+
     /// A place for a request, before anything is done for it.
     pub(crate) fn admit(self: &Arc<Engine>) -> Result<Seat, Full> {
         let mut state = self.lock();
@@ -179,11 +192,12 @@ impl Engine {
     /// Queues the sentences of a request.
     pub(crate) fn submit(self: &Arc<Engine>, seat: Seat, mut order: Order) -> Speech {
         let (out, receiver) = mpsc::channel(UNREAD);
+        let number = seat.number;
         let pending = VecDeque::from(std::mem::take(&mut order.sentences));
-        let job = Job { number: seat.number, order, pending, quota: 1, served: 0, out, _seat: seat };
+        let job = Job { number, order, pending, quota: 1, served: 0, out, _seat: seat };
         self.lock().jobs.push(job);
         self.changed.notify_one();
-        Speech { engine: self.clone(), receiver }
+        Speech { engine: self.clone(), number, receiver }
     }
 
     /// Requests that are admitted, and sentences that wait.

@@ -196,7 +196,7 @@ fn what_is_wrong_is_said_with_a_status_and_a_code() {
     let server = Server::start(vec![("/runs/many".into(), voice(&["anna", "ben"], 7))], ServeSettings::default());
     let speech = "/v1/audio/speech";
     let long = json!({"input": "x".repeat(20_001)}).to_string();
-    let bomb = format!("{{\"input\": \"a\", \"x\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let bomb = format!("{{\"input\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     let huge = vec![b' '; 2 << 20];
     let chunked = [
         b"100000\r\n".to_vec(),
@@ -234,8 +234,8 @@ fn what_is_wrong_is_said_with_a_status_and_a_code() {
         assert!(answer.headers["content-security-policy"].contains("default-src 'none'"), "{path}");
         assert!(!answer.headers.contains_key("access-control-allow-origin"), "{path}");
     }
-    let unknown = server.speech(&ask("caf\u{e9} ☃")).json();
-    assert_eq!(unknown["error"]["known"], json!(["é", "☃"]));
+    let unknown = server.speech(&ask("жук ☃")).json();
+    assert_eq!(unknown["error"]["known"], json!(["ж", "к", "у", "☃"]));
     assert!(unknown["error"]["message"].as_str().is_some_and(|text| text.contains("U+2603")));
     let voices = server.speech(&json!({"input": "a", "voice": "nobody"})).json();
     assert_eq!(voices["error"]["known"], json!(["anna", "ben"]));
