@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(weight(judgement().matching), (true, false));
         assert_eq!(weight(judgement().discriminator), (false, true));
         // Rows by themselves have the sums of both.
-        let row = |n: usize, x: &Tensor<2>| x.clone().slice([n..n + 1]);
+        let row = |n: usize, x: &Tensor<2>| x.clone().narrow(0, n, 1);
         let parts = [0, 1].map(|n| judges.judge(&row(n, &made), &row(n, &truth)));
         let all = judgement();
         for (whole, parts) in [

@@ -54,7 +54,7 @@ const BY_HAND: [&str; 25] = [
     "the drivers of Intel devices count this per process only (fdinfo)", "the same device", "at most one PCIe switch",
     "several PCIe switches, without the host bridge", "the PCIe host bridge (the CPU)",
     "several host bridges of one NUMA node", "the connection between NUMA nodes (between CPU sockets)",
-    "{}: {} here, {} there", "data lane: {}", "model lane: {}", "speakers", "none",
+    "data lane: {}", "model lane: {}", "speakers", "none",
     "of an unknown version", "the voice was never trained on these symbols: {}", "the data lane failed (on purpose)",
     "the data lane is out of memory (on purpose)", "the data lane hung (on purpose)",
 ];
