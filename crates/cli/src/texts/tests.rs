@@ -47,7 +47,7 @@ const PIECES: [(&str, &str); 16] = [
 
 /// Said by the libraries, but not found by the scan: put together from pieces, single words, or kept in a name.
 #[rustfmt::skip]
-const BY_HAND: [&str; 25] = [
+const BY_HAND: [&str; 24] = [
     "{}, epoch {} batch {}: {}", "{}, epoch {} batch {}, sample `{}`: {}", "{}, epoch {} batch {}, file `{}`: {}",
     "{}, epoch {} batch {}, sample `{}`, file `{}`: {}", "{} s of silence before the speech",
     "{} s of silence after the speech", "{} MB", "{} KB",
