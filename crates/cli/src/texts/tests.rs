@@ -47,14 +47,14 @@ const PIECES: [(&str, &str); 16] = [
 
 /// Said by the libraries, but not found by the scan: put together from pieces, single words, or kept in a name.
 #[rustfmt::skip]
-const BY_HAND: [&str; 25] = [
+const BY_HAND: [&str; 24] = [
     "{}, epoch {} batch {}: {}", "{}, epoch {} batch {}, sample `{}`: {}", "{}, epoch {} batch {}, file `{}`: {}",
     "{}, epoch {} batch {}, sample `{}`, file `{}`: {}", "{} s of silence before the speech",
     "{} s of silence after the speech", "{} MB", "{} KB",
     "the drivers of Intel devices count this per process only (fdinfo)", "the same device", "at most one PCIe switch",
     "several PCIe switches, without the host bridge", "the PCIe host bridge (the CPU)",
     "several host bridges of one NUMA node", "the connection between NUMA nodes (between CPU sockets)",
-    "{}: {} here, {} there", "data lane: {}", "model lane: {}", "speakers", "none",
+    "data lane: {}", "model lane: {}", "speakers", "none",
     "of an unknown version", "the voice was never trained on these symbols: {}", "the data lane failed (on purpose)",
     "the data lane is out of memory (on purpose)", "the data lane hung (on purpose)",
 ];
