@@ -110,7 +110,9 @@ fn what_has_no_data_is_skipped() {
     let mut document = document(vec![bare.clone()]);
     (document.predictions, document.notes) = (vec![], vec![]);
     let page = render(&document);
-    for absent in ["<figure", "<svg", "html-plots", "html-predictions", "html-settings", "html-facts", "html-notes"] {
+    for absent in
+        ["<figure", "<svg class=\"w", "html-plots", "html-predictions", "html-settings", "html-facts", "html-notes"]
+    {
         assert!(!page.contains(absent), "{absent}");
     }
     document.sides = vec![bare, side("b")];
