@@ -12,7 +12,7 @@
 //! | `advise` | `--model-size smoke --batch-size 2 --steps 2` |
 //! | `simulate` | `--clock virtual`: nobody waits |
 //! | with `--data-gpu` or `--model-gpu` | `--simulate-devices 2`, or 1 if the page shows an error that found 1 |
-//! | `--model-gpu-memory 30` | 28: a clip takes less on a simulated device than on the page's software Vulkan |
+//! | `--model-gpu-memory 22` | 21: a clip takes less on a simulated device than on the page's software Vulkan |
 //! | `--metrics PORT` | port 0, any that is free, unless the page shows that it is taken |
 //! | `--web PORT` | port 0 |
 //! | `serve`, `watch` | `--listen 127.0.0.1:0`, and Ctrl-C once it listens |
@@ -225,8 +225,12 @@ fn shortened(written: &Written) -> Vec<String> {
     if (written.has("--data-gpu") || written.has("--model-gpu")) && !written.has("--simulate-devices") {
         set(&mut words, "--simulate-devices", if written.output.contains("found 1") { "1" } else { "2" });
     }
-    if written.line.contains("--model-gpu-memory 30") {
-        set(&mut words, "--model-gpu-memory", "28");
+    // The voice of the pages is trained on characters.
+    if written.has("--for") {
+        set(&mut words, "--units", "characters");
+    }
+    if written.line.contains("--model-gpu-memory 22") {
+        set(&mut words, "--model-gpu-memory", "21");
     }
     if written.has("--metrics") && written.error().is_none() {
         set(&mut words, "--metrics", "0");

@@ -72,7 +72,7 @@ const BACKENDS: &[Word] = &[
 ];
 const FEATURES_ON: &[Word] = &[("cpu", "By the workers that read the files"), ("data", "On the data lane's device")];
 const LEVELS: &[Word] = &[
-    ("basic", "A learning rate that falls to the end of the run (--max-steps); slowly if it has none"),
+    ("basic", "Falls to the end of the run; slowly if it has none"),
     ("enhanced", "Falls like a cosine, with restarts that grow longer"),
     ("plateau_breaker", "Short restarts of a high rate"),
 ];
