@@ -103,7 +103,11 @@ def serve(folder, fast):
                 now = pages(base)
             except (urllib.error.URLError, ConnectionError):
                 if server.poll() is not None:
-                    sys.exit(server.stderr.read())
+                    error = server.stderr.read()
+                    # Somebody else took the port between our look and its start.
+                    if "already in use" in error:
+                        return serve(folder, fast)
+                    sys.exit(error)
                 continue
             if now == last and now["scalars"]:
                 return now

@@ -23,9 +23,9 @@ expected = {
     "text.prenet.0.conv.weight": (text["width"], text["width"], 5),
     "text.blocks.0.attention.query.weight": (text["width"], text["width"]),
     "text.blocks.0.mlp.up.weight": (4 * text["width"], text["width"]),
-    "decoder.blocks.0.conv.weight": (decoder["width"], 1, 7),
-    "decoder.blocks.0.mlp.down.weight": (decoder["width"], decoder["hidden"]),
-    "decoder.output.weight": (decoder["group"] * n_mels, decoder["width"]),
+    "mean.blocks.0.conv.weight": (decoder["width"], 1, 7),
+    "mean.blocks.0.mlp.down.weight": (decoder["width"], decoder["hidden"]),
+    "mean.output.weight": (decoder["group"] * n_mels, decoder["width"]),
 }
 for name, shape in expected.items():
     assert weights[name].shape == shape, (name, weights[name].shape, shape)
