@@ -14,6 +14,8 @@
 //! | with `--data-gpu` or `--model-gpu` | `--simulate-devices 2`, or 1 if the page shows an error that found 1 |
 //! | `--model-gpu-memory 22` | 21: a clip takes less on a simulated device than on the page's software Vulkan |
 //! | `--metrics PORT` | port 0, any that is free, unless the page shows that it is taken |
+//! | `--web PORT` | port 0 |
+//! | `serve`, `watch` | `--listen 127.0.0.1:0`, and Ctrl-C once it listens |
 //! | `DIR`, `RUN`, … | see [`NAMES`] |
 //! | a name alone within a text (`tandem report`) | `--help`: there is such a command |
 //!
@@ -22,13 +24,15 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use tandem_data::{CorpusSettings, Format, Part, convert, open_source};
 
-use crate::support::{SoftwareGpus, Workplace, stderr, tandem};
+use crate::support::{SoftwareGpus, Workplace, interrupt, stderr, tandem};
 
 /// What is not run, and why.
 const NOT_RUN: [(&str, &str); 4] = [
@@ -231,7 +235,31 @@ fn shortened(written: &Written) -> Vec<String> {
     if written.has("--metrics") && written.error().is_none() {
         set(&mut words, "--metrics", "0");
     }
+    if written.has("--web") {
+        set(&mut words, "--web", "0");
+    }
+    if serves(written) {
+        set(&mut words, "--listen", "127.0.0.1:0");
+    }
     words
+}
+
+/// Whether it goes on until it is told to end.
+fn serves(written: &Written) -> bool {
+    ["serve", "watch"].contains(&written.words[1].as_str()) && !written.has("--help") && written.error().is_none()
+}
+
+/// The output of a program that listens, which is interrupted as soon as it does.
+fn until_it_listens(program: &mut Command) -> Output {
+    let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let (mut lines, mut said) = (BufReader::new(child.stderr.take().expect("piped")), String::new());
+    while !said.contains("http://") && lines.read_line(&mut said).expect("output") > 0 {}
+    if said.contains("http://") {
+        interrupt(&child);
+    }
+    lines.read_to_string(&mut said).expect("output");
+    let output = child.wait_with_output().expect("it ends");
+    Output { stderr: said.into_bytes(), ..output }
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -283,6 +311,7 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     (lock, address.and_then(|address| TcpListener::bind(address).ok()))
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn every_command_of_every_page_runs() {
     let pages = pages();
@@ -311,7 +340,11 @@ fn every_command_of_every_page_runs() {
             program.env("VK_ICD_FILENAMES", "/none");
         }
         program.envs(environment.iter().filter_map(|pair| pair.split_once('='))).current_dir(&here).args(&arguments);
-        let output = program.output().expect("the program starts");
+        let output = if serves(written) {
+            until_it_listens(&mut program)
+        } else {
+            program.output().expect("the program starts")
+        };
         drop(taken);
         let (said, code, error) = (stderr(&output), output.status.code().unwrap_or(-1), written.error().unwrap_or(""));
         let words = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");

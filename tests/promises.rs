@@ -13,6 +13,7 @@ mod memory;
 mod profile;
 mod report;
 mod scripts;
+mod serve;
 mod simulate;
 mod support;
 mod synthesis;

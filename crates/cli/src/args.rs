@@ -6,6 +6,7 @@ mod devices;
 mod from_table;
 mod profile;
 mod report;
+mod serve;
 mod synth;
 mod train;
 
@@ -26,6 +27,7 @@ pub(crate) use devices::*;
 pub(crate) use from_table::*;
 pub(crate) use profile::*;
 pub(crate) use report::*;
+pub(crate) use serve::*;
 pub(crate) use synth::*;
 pub(crate) use train::*;
 
@@ -36,6 +38,8 @@ pub(crate) use train::*;
   tandem demo                                      make a corpus, train a voice, hear it
   tandem train --train-data my-voice               train a voice of your own
   tandem synth \"Hello.\" --checkpoint runs/my-voice -o hello.wav
+  tandem serve runs/my-voice                       speak to browsers and programs
+  tandem watch runs                                see runs in a browser, live
   tandem devices                                   which GPUs there are
   tandem advise --train-data my-voice              one GPU or two, and why
   tandem profile --train-data my-voice             what limits it, and what to change

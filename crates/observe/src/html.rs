@@ -7,13 +7,14 @@ mod tests;
 use std::fmt::Display;
 
 use crate::metrics::{Metric, Sample, report_figures};
-use crate::run_report::{Document, Prediction, Side};
+use crate::run_report::{Document, Line, Prediction, Side};
 use crate::stage_profile::{Profile, StageProfile};
 use crate::verdict::{Recommendation, STAGE_TEXTS, Verdict};
 
 use self::plots::{Plot, ROWS};
 
-const STYLE: &str = include_str!("html/html.css");
+/// The style of reports, and of pages that show the same.
+pub const STYLE: &str = include_str!("html/html.css");
 
 /// Looks up a text of the catalog, with its variables.
 pub type Label<'a> = &'a dyn Fn(&str, &[(&str, &dyn Display)]) -> String;
@@ -36,7 +37,8 @@ impl Direction {
         }
     }
 
-    fn dir(self) -> &'static str {
+    /// The value of `dir`.
+    pub fn dir(self) -> &'static str {
         match self {
             Direction::LeftToRight => "ltr",
             Direction::RightToLeft => "rtl",
@@ -46,10 +48,16 @@ impl Direction {
 
 /// The report as an HTML file. `label` gives the texts of the catalog (`html-…`), unescaped.
 pub fn html(document: &Document, direction: Direction, label: Label) -> String {
+    let sections: String = sections(document, label).into_iter().map(|(_, section)| section).collect();
+    format!("{}{sections}</main>\n</html>\n", head(document, direction, label))
+}
+
+/// The parts of a report, each with its name, in their order; one that has nothing to show is empty. What a file and a live page
+/// have in common.
+pub fn sections(document: &Document, label: Label) -> Vec<(&'static str, String)> {
     let sides = &document.sides;
-    let section = |id: &str, body: String| section(&label(id, &[]), &body);
-    [
-        head(document, direction, label),
+    let section = |id: &'static str, body: String| (id, section(&label(id, &[]), &body));
+    vec![
         section("html-verdict", cards(sides, label, |side| verdict(side, label))),
         section("html-figures", cards(sides, label, |side| figures(&side.profile, label))),
         section("html-timing", cards(sides, label, |side| timing(&side.profile, label))),
@@ -57,13 +65,18 @@ pub fn html(document: &Document, direction: Direction, label: Label) -> String {
         section("html-predictions", predictions(&document.predictions, label)),
         section("html-settings", cards(sides, label, |side| settings(side, sides))),
         section("html-facts", cards(sides, label, |side| pairs(side.facts.iter().map(|fact| (fact, false))))),
-        "</main>\n</html>\n".to_owned(),
     ]
-    .concat()
+}
+
+/// Losses over steps alone, for a run that has no snapshot yet.
+pub fn losses_section(losses: &[Line], label: Label) -> String {
+    let plot = plots::loss_lines(losses, label);
+    let figure = plot.map(|plot| figure("plot-losses", &escape(&label("html-plot-losses", &[])), &plot));
+    section(&label("html-plots", &[]), &figure.unwrap_or_default())
 }
 
 /// Text for HTML and for attributes in quotes.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
@@ -192,7 +205,9 @@ fn timing(profile: &Profile, label: Label) -> String {
         let ink = ROWS.iter().position(|name| *name == part.name).unwrap_or(ROWS.len());
         let width = if sane(part.share) { (100.0 * part.share).clamp(0.0, 100.0) } else { 0.0 };
         let share = if sane(part.share) { format!("{share}\u{a0}%") } else { number(part.share, 0) };
-        let bar = format!("<div class=\"share i{ink}\" dir=\"ltr\"><i style=\"width:{width:.1}%\"></i></div>");
+        let bar = format!(
+            "<div class=\"share i{ink}\" dir=\"ltr\"><svg><rect width=\"{width:.1}%\" height=\"100%\"/></svg></div>"
+        );
         let mean = format!("{} ± {}", number(part.mean_ms, 1), number(part.std_ms, 1));
         row(&[escape(&stage(&part.name, label)), digits(&mean), digits(&share), bar])
     };
@@ -222,9 +237,14 @@ fn plots_of(sides: &[Side], label: Label) -> String {
         + &both("plot-queues", plots::queues(sides, label))
         + &both("plot-memory", plots::memory(sides, label))
         + &both("plot-losses", plots::losses(sides, label))
+        + &both("plot-rates", plots::rates(sides, label))
         + &compare.unwrap_or_default();
     let grid = if grid.is_empty() { grid } else { format!("<div class=\"plots\">\n{grid}</div>\n") };
-    both("plot-lanes", plots::lanes(sides, label)) + &grid
+    let overlay = plots::overlay(sides, label).map(|plot| {
+        let figure = figure("plot-overlay", &escape(&label("html-plot-overlay", &[])), &plot);
+        format!("<div class=\"stack\">\n{figure}</div>\n")
+    });
+    overlay.unwrap_or_default() + &both("plot-lanes", plots::lanes(sides, label)) + &grid
 }
 
 fn figure(id: &str, caption: &str, plot: &Plot) -> String {

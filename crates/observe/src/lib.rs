@@ -38,7 +38,7 @@ mod whatif;
 
 pub use advise::{Advice, Paces, Rule, Situation, advise};
 pub use chrome_trace::write_chrome_trace;
-pub use html::{Direction, Label, html};
+pub use html::{Direction, Label, STYLE, escape, html, losses_section, sections};
 pub use images::{Curve, alignment_png, curves_svg, spectrogram_png};
 pub use intervals::{Interval, busy, overlapped_steps, strip, union};
 pub use metrics::{Kind, METRICS, Metric, Progress, Read, Sample, Surface, Unit, report_figures, shown_on};

@@ -122,6 +122,9 @@ pub struct Side {
     pub memory: Vec<Line>,
     /// Steps and losses; empty for a profile.
     pub losses: Vec<Line>,
+    /// Steps and learning rates; empty for a profile.
+    #[serde(default)]
+    pub rates: Vec<Line>,
     /// Facts in words.
     pub facts: Vec<(String, String)>,
     /// The devices are simulated.

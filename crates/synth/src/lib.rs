@@ -32,8 +32,8 @@ pub use evaluate::{
 pub use join::{Joined, Joiner};
 pub use misfit::{Misfit, misfit_reason, misfits, odd_misfits};
 pub use neural_vocoder::{TrainedVocoder, vocoder_row};
-pub use sampler::{SampledMel, Solver, SynthesisSettings, sample_mel};
+pub use sampler::{SampledMel, Solver, SynthesisSettings, Take, sample_mel};
 pub use sentences::sentences;
 pub use speaking::{MOST_TOKENS, Sentence, Sentences, Speaking, Utterance};
-pub use synthesizer::{Bundle, Speech, SynthesisError, Synthesizer};
+pub use synthesizer::{Bundle, Row, Speech, SynthesisError, Synthesizer};
 pub use validation::validation_losses;

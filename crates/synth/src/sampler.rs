@@ -76,6 +76,15 @@ pub struct SampledMel {
     pub pitch: Vec<f32>,
 }
 
+/// How the rows of a batch differ from each other: each has its own speed and seed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Take {
+    /// 2 is twice as fast.
+    pub speed: f32,
+    /// Another seed gives another take.
+    pub seed: u64,
+}
+
 /// Synthesizes the mels of texts. With `durations`, each token lasts as long as given; without, as long as predicted.
 pub fn sample_mel(
     voice: &Voice,
@@ -84,7 +93,19 @@ pub fn sample_mel(
     durations: Option<Vec<Vec<u32>>>,
     settings: SynthesisSettings,
 ) -> SampledMel {
-    sample(voice, text, reference, durations, None, settings)
+    let take = Take { speed: settings.speed, seed: settings.seed };
+    sample(voice, text, reference, durations, None, &vec![take; text.lengths.len()], settings)
+}
+
+/// The same with a speed and a seed for each row.
+pub(crate) fn sample_takes(
+    voice: &Voice,
+    text: &TextInputs,
+    reference: Option<&ReferenceInputs>,
+    takes: &[Take],
+    settings: SynthesisSettings,
+) -> SampledMel {
+    sample(voice, text, reference, None, None, takes, settings)
 }
 
 /// Synthesizes the texts of clips with the prosody of their recordings: these durations, and the pitch of the clips. What is left
@@ -95,7 +116,9 @@ pub(crate) fn sample_mel_as_recorded(
     durations: Vec<Vec<u32>>,
     settings: SynthesisSettings,
 ) -> SampledMel {
-    sample(voice, &inputs.text, inputs.reference.as_ref(), Some(durations), Some(&inputs.pitch), settings)
+    let take = Take { speed: settings.speed, seed: settings.seed };
+    let takes = vec![take; inputs.text.lengths.len()];
+    sample(voice, &inputs.text, inputs.reference.as_ref(), Some(durations), Some(&inputs.pitch), &takes, settings)
 }
 
 fn sample(
@@ -104,6 +127,7 @@ fn sample(
     reference: Option<&ReferenceInputs>,
     durations: Option<Vec<Vec<u32>>>,
     pitch: Option<&PitchInputs>,
+    takes: &[Take],
     settings: SynthesisSettings,
 ) -> SampledMel {
     let encoded = voice.encode(text, reference);
@@ -111,7 +135,7 @@ fn sample(
     let durations = durations.unwrap_or_else(|| {
         let predicted = voice.log_durations(&encoded, text).into_data();
         let predicted = predicted.try_into_vec::<f32>().expect("durations are single precision");
-        round_durations(&predicted, &text.lengths, tokens, settings.speed)
+        round_durations(&predicted, &text.lengths, tokens, takes)
     });
     let longest = durations.iter().map(|row| row.iter().sum::<u32>() as usize).max().unwrap_or(0);
     let frames = longest.max(1).next_multiple_of(voice.group());
@@ -121,9 +145,9 @@ fn sample(
     let temperature = f64::from(settings.temperature.clamp(0.0, 1.0));
     if temperature > 0.0 {
         let mut noise = vec![0.0; rows * frames * n_mels];
-        // The same for every row: what a text sounds like must not depend on its place in a batch.
-        for noise in noise.chunks_mut(frames * n_mels) {
-            Random::at(&[settings.seed]).fill_normal(noise);
+        // By seed alone: what a text sounds like must not depend on its place in a batch.
+        for (noise, take) in noise.chunks_mut(frames * n_mels).zip(takes) {
+            Random::at(&[take.seed]).fill_normal(noise);
         }
         let noise = Tensor::from_data(TensorData::new(noise, [rows, frames, n_mels]), &x.device());
         x = x.mul_scalar(1.0 - temperature) + noise.mul_scalar(temperature);
@@ -162,14 +186,14 @@ fn velocity(voice: &Voice, x_t: Tensor<3>, t: f64, on: &Conditioning) -> Tensor<
 }
 
 /// Rounds so that errors do not add up: each token ends where the true sum of what came before says.
-fn round_durations(predicted: &[f32], lengths: &[usize], tokens: usize, speed: f32) -> Vec<Vec<u32>> {
-    (predicted.chunks(tokens).zip(lengths))
-        .map(|(row, &length)| {
+fn round_durations(predicted: &[f32], lengths: &[usize], tokens: usize, takes: &[Take]) -> Vec<Vec<u32>> {
+    (predicted.chunks(tokens).zip(lengths).zip(takes))
+        .map(|((row, &length), take)| {
             let (mut sum, mut given) = (0.0f64, 0u32);
             row[..length]
                 .iter()
                 .map(|&value| {
-                    sum += f64::from(value.clamp(-5.0, 7.0)).exp() / f64::from(speed);
+                    sum += f64::from(value.clamp(-5.0, 7.0)).exp() / f64::from(take.speed);
                     let frames = ((sum - f64::from(given)).round() as u32).max(MIN_FRAMES as u32);
                     given += frames;
                     frames
@@ -186,10 +210,15 @@ mod tests {
     #[test]
     fn rounding_keeps_the_sum() {
         let logs: Vec<f32> = (0..40).map(|_| 3.4f32.ln()).collect();
-        let rounded = round_durations(&logs, &[40], 40, 1.0);
+        let at = |speed: f32| [Take { speed, seed: 1 }];
+        let rounded = round_durations(&logs, &[40], 40, &at(1.0));
         assert_eq!(rounded[0].iter().sum::<u32>(), 136, "40 times 3.4");
         assert!(rounded[0].iter().all(|&frames| frames == 3 || frames == 4));
-        assert_eq!(round_durations(&logs, &[20], 40, 0.5)[0].iter().sum::<u32>(), 136, "half the tokens at half speed");
-        assert!(round_durations(&logs, &[40], 40, 10.0)[0].iter().all(|&frames| frames as usize >= MIN_FRAMES));
+        assert_eq!(
+            round_durations(&logs, &[20], 40, &at(0.5))[0].iter().sum::<u32>(),
+            136,
+            "half the tokens at half speed"
+        );
+        assert!(round_durations(&logs, &[40], 40, &at(10.0))[0].iter().all(|&frames| frames as usize >= MIN_FRAMES));
     }
 }

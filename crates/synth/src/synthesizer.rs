@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use tandem_model::{
 };
 use tandem_text::{Frontend, FrontendError, Language, is_word};
 
-use crate::sampler::{SampledMel, SynthesisSettings, sample_mel, sample_mel_as_recorded};
+use crate::sampler::{SampledMel, SynthesisSettings, Take, sample_mel, sample_mel_as_recorded, sample_takes};
 
 /// A reference must have at least this many seconds.
 const MIN_REFERENCE_SECONDS: f64 = 1.0;
@@ -44,6 +44,17 @@ pub struct Synthesizer {
     device: Device,
     /// Opened once, when something is to be heard.
     vocoder: OnceLock<Box<dyn Vocoder>>,
+}
+
+/// A row of a batch whose texts have speakers, speeds and seeds of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// Its tokens.
+    pub ids: &'a [i32],
+    /// Whose voice: one row of reference audio, if the voice has many speakers.
+    pub reference: Option<&'a HostReference>,
+    /// Its speed and seed.
+    pub take: Take,
 }
 
 /// What was synthesized.
@@ -214,11 +225,16 @@ impl Synthesizer {
 
     /// Reads reference audio, processed as the clips of the corpus were. Of a long one, a crop from the middle.
     pub fn reference(&self, path: &Path) -> Result<HostReference, SynthesisError> {
+        let file = open_audio(path).map_err(|error| SynthesisError::Reference(path.to_owned(), error))?;
+        self.reference_from(path, file)
+    }
+
+    /// The same from audio that is read from its beginning; errors call it `path`.
+    pub fn reference_from(&self, path: &Path, mut audio: impl Read + Seek) -> Result<HostReference, SynthesisError> {
         let failed = |error| SynthesisError::Reference(path.to_owned(), error);
         let mel_settings = &self.bundle.mel;
         let mut samples = Vec::new();
-        let mut file = open_audio(path).map_err(failed)?;
-        let shape = Decoder::new().decode(&mut file, &mut samples).map_err(failed)?;
+        let shape = Decoder::new().decode(&mut audio, &mut samples).map_err(failed)?;
         self.bundle.processing.apply(&mut samples, 0, shape.rate);
         let seconds = samples.len() as f64 / f64::from(shape.rate);
         if seconds < MIN_REFERENCE_SECONDS {
@@ -250,6 +266,17 @@ impl Synthesizer {
         let (name, tensor) = found.ok_or_else(|| missing(tensors.keys().cloned().collect()))?;
         let frames = tensor.shape[0];
         Ok((name.clone(), HostReference { frames, mel: tensor.values.clone(), lengths: vec![frames] }))
+    }
+
+    /// All speakers of the corpus, from the run's file of speakers, by name.
+    pub fn all_named(&self, speakers: &Path) -> Result<Vec<(String, HostReference)>, SynthesisError> {
+        let bytes = std::fs::read(speakers).map_err(|_| SynthesisError::NoSpeaker(String::new(), Vec::new()))?;
+        let tensors = weights::from_bytes(&bytes).map_err(SynthesisError::Weights)?;
+        let reference = |(name, tensor): (String, weights::HostTensor)| {
+            let frames = tensor.shape[0];
+            (name, HostReference { frames, mel: tensor.values, lengths: vec![frames] })
+        };
+        Ok(tensors.into_iter().map(reference).collect())
     }
 
     /// Whether it speaks with the voice of a reference.
@@ -299,13 +326,7 @@ impl Synthesizer {
             return Ok(Vec::new());
         }
         let (rows, n_mels, shape) = (texts.len(), self.bundle.mel.n_mels, self.input_shape());
-        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let tokens = lengths.iter().copied().max().unwrap_or(0);
-        let mut ids = vec![0; rows * tokens];
-        for (row, text) in ids.chunks_mut(tokens.max(1)).zip(texts) {
-            row[..text.len()].copy_from_slice(text);
-        }
-        let text = TextInputs::new(ids, lengths, rows, tokens, &shape, &self.device);
+        let text = self.upload_texts(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let reference = reference.map(|reference| {
             let all = HostReference {
                 frames: reference.frames,
@@ -315,6 +336,43 @@ impl Synthesizer {
             all.upload(rows, n_mels, &shape, &self.device)
         });
         self.vocode_batch(sample_mel(&self.voice, &text, reference.as_ref(), None, settings))
+    }
+
+    /// Synthesizes several texts at once, each in the voice of its own reference, at its own speed, with its own seed: those
+    /// of `settings` do not count. What a row sounds like does not depend on the others.
+    pub fn synthesize_rows(
+        &self,
+        rows: &[Row<'_>],
+        settings: SynthesisSettings,
+    ) -> Result<Vec<Speech>, SynthesisError> {
+        rows.iter().try_for_each(|row| self.check_reference(row.reference))?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (n_mels, shape) = (self.bundle.mel.n_mels, self.input_shape());
+        let text = self.upload_texts(&rows.iter().map(|row| row.ids).collect::<Vec<_>>());
+        let references: Vec<&HostReference> = rows.iter().filter_map(|row| row.reference).collect();
+        let reference = (!references.is_empty()).then(|| {
+            let frames = references.iter().map(|reference| reference.frames).max().unwrap_or(0);
+            let mut all = HostReference { frames, mel: vec![0.0; rows.len() * frames * n_mels], lengths: Vec::new() };
+            for (mel, reference) in all.mel.chunks_mut(frames * n_mels).zip(&references) {
+                mel[..reference.mel.len()].copy_from_slice(&reference.mel);
+                all.lengths.extend(&reference.lengths);
+            }
+            all.upload(rows.len(), n_mels, &shape, &self.device)
+        });
+        let takes: Vec<Take> = rows.iter().map(|row| row.take).collect();
+        self.vocode_batch(sample_takes(&self.voice, &text, reference.as_ref(), &takes, settings))
+    }
+
+    fn upload_texts(&self, texts: &[&[i32]]) -> TextInputs {
+        let (rows, lengths) = (texts.len(), texts.iter().map(|text| text.len()).collect::<Vec<usize>>());
+        let tokens = lengths.iter().copied().max().unwrap_or(0);
+        let mut ids = vec![0; rows * tokens];
+        for (row, text) in ids.chunks_mut(tokens.max(1)).zip(texts) {
+            row[..text.len()].copy_from_slice(text);
+        }
+        TextInputs::new(ids, lengths, rows, tokens, &self.input_shape(), &self.device)
     }
 
     /// Synthesizes the texts of clips; with `durations`, each token lasts as long as given and the pitch is that of the

@@ -64,7 +64,7 @@ pub use optim::{
     AdamW, AdamWSettings, Ema, Grads, LearningRate, LossScale, OptimizationLevel, Optimizer, OptimizerKind, Schedule,
 };
 pub use profile_run::{Profiled, Setup, measure_alone, profile_steps};
-pub use record::{RecordError, RunRecord};
+pub use record::{RecordError, RunRecord, is_training};
 pub use run::{Log, RUN_FORMAT, RunDir, read_log};
 pub use settings::{
     DataSettings, DefaultValue, Facts, Field, HalfPrecision, Kind, MemorySettings, ModelSettings, NanPolicy, Off,

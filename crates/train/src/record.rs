@@ -29,6 +29,8 @@ pub struct RunRecord {
     pub timeline: Vec<TimelineSpan>,
     /// Totals, once it has ended.
     pub report: Option<Value>,
+    /// How often it was started: more than once means that it was resumed.
+    pub starts: usize,
     /// It is training now.
     pub running: bool,
     /// Files that are cut off or damaged, and how many of their lines could not be read.
@@ -70,8 +72,17 @@ impl fmt::Display for RecordError {
 impl std::error::Error for RecordError {}
 
 impl RunRecord {
-    /// Reads a run's folder; nothing in it is changed.
+    /// Reads the folder of a run that has snapshots; nothing in it is changed.
     pub fn read(path: &Path) -> Result<RunRecord, RecordError> {
+        let record = RunRecord::read_any(path)?;
+        if record.snapshots.is_empty() {
+            return Err(RecordError::NoSnapshots(path.to_owned()));
+        }
+        Ok(record)
+    }
+
+    /// The same for a run that may have just begun: there may be no snapshots.
+    pub fn read_any(path: &Path) -> Result<RunRecord, RecordError> {
         let run = RunDir::new(path);
         let manifest = path.join("manifest.json");
         let bytes = fs::read(&manifest).map_err(|error| match error.kind() {
@@ -80,19 +91,17 @@ impl RunRecord {
         })?;
         let all: Value = serde_json::from_slice(&bytes)
             .map_err(|error| RecordError::Damaged(manifest.clone(), error.to_string()))?;
-        let last = all["starts"].as_array().and_then(|starts| starts.last()).cloned().unwrap_or_default();
+        let all_starts = all["starts"].as_array().cloned().unwrap_or_default();
+        let (starts, last) = (all_starts.len(), all_starts.last().cloned().unwrap_or_default());
         let version = last["version"].as_str().unwrap_or("of an unknown version").to_owned();
         if last["format"].as_u64() != Some(RUN_FORMAT) {
             return Err(RecordError::OtherVersion { path: path.to_owned(), version });
         }
         let mut damaged = Vec::new();
         let snapshots: Vec<Snapshot> = lines(&run.monitor_path(), &mut damaged);
-        if snapshots.is_empty() {
-            return Err(RecordError::NoSnapshots(path.to_owned()));
-        }
         let log = lines(&run.log_path(), &mut damaged);
         let json = |path: PathBuf| fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let running = is_locked(path);
+        let running = is_training(path);
         Ok(RunRecord {
             version,
             settings: serde_json::from_value(last["settings"].clone()).unwrap_or_default(),
@@ -101,12 +110,17 @@ impl RunRecord {
             log,
             timeline: json(run.lanes_path()).and_then(|lanes| serde_json::from_value(lanes).ok()).unwrap_or_default(),
             report: json(run.report_path()),
+            starts,
             running,
             damaged,
         })
     }
 
     /// The last snapshot.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, which only [`RunRecord::read_any`] allows.
     pub fn last(&self) -> &Snapshot {
         self.snapshots.last().expect("there is at least one")
     }
@@ -139,7 +153,7 @@ fn lines<T: DeserializeOwned>(path: &Path, damaged: &mut Vec<(PathBuf, usize)>) 
 }
 
 /// Whether somebody trains in this folder.
-fn is_locked(path: &Path) -> bool {
+pub fn is_training(path: &Path) -> bool {
     fs::File::open(path.join("lock"))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }

@@ -29,6 +29,10 @@ use crate::settings::ResolvedSetting;
 /// The number of the format of a run's files; another one is not read.
 pub const RUN_FORMAT: u64 = 2;
 
+/// Whoever only looks whether somebody trains (`watch`, `report`) holds the lock for some microseconds: it is tried again.
+const TAKE_TRIES: usize = 5;
+const TAKE_PAUSE: Duration = Duration::from_millis(20);
+
 /// A run's folder.
 #[derive(Clone, Debug)]
 pub struct RunDir {
@@ -95,12 +99,17 @@ impl RunDir {
             return Ok(true);
         }
         let file = fs::File::create(self.path.join("lock"))?;
-        match file.try_lock() {
-            // A file system without locks: as before there were any.
-            Ok(()) | Err(fs::TryLockError::Error(_)) => *held = Some(file),
-            Err(fs::TryLockError::WouldBlock) => return Ok(false),
+        for _ in 0..TAKE_TRIES {
+            match file.try_lock() {
+                // A file system without locks: as before there were any.
+                Ok(()) | Err(fs::TryLockError::Error(_)) => {
+                    *held = Some(file);
+                    return Ok(true);
+                }
+                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(TAKE_PAUSE),
+            }
         }
-        Ok(true)
+        Ok(false)
     }
 
     /// Makes the folder and proves that it can be written to.

@@ -15,15 +15,18 @@ pub(crate) mod prepare;
 pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod report;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod synth;
 pub(crate) mod train;
+pub(crate) mod watch;
 
 use clap::Subcommand;
 
 use crate::args::{
     AdviseArgs, AlignArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs,
-    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SimulateArgs, SynthArgs, TrainArgs,
+    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, ServeArgs, SimulateArgs, SynthArgs,
+    TrainArgs, WatchArgs,
 };
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -36,6 +39,10 @@ pub(crate) enum Command {
     Train(Box<TrainArgs>),
     /// Synthesize a text with a trained voice
     Synth(SynthArgs),
+    /// Serve trained voices over HTTP, as OpenAI's speech endpoint does, with a page to try them
+    Serve(ServeArgs),
+    /// Show runs in a browser, live: losses, lanes, queues, memory, what limits them, and samples to hear
+    Watch(WatchArgs),
     /// Measure how well a voice has learned, on clips that it has not seen
     Evaluate(EvaluateArgs),
     /// Find when each token of a corpus is said, and write it as Praat TextGrids
@@ -77,6 +84,8 @@ impl Command {
             Command::Demo(args) => demo::run(&args, messages),
             Command::Train(args) => train::run(&args, messages),
             Command::Synth(args) => synth::run(&args, messages),
+            Command::Serve(args) => serve::run(&args, messages),
+            Command::Watch(args) => watch::run(&args, messages),
             Command::Evaluate(args) => evaluate::run(&args, messages),
             Command::Align(args) => align::run(&args, messages),
             Command::Inspect(args) => inspect::run(&args, messages),

@@ -425,6 +425,7 @@ impl Measured {
             queues: queue_lines(&profiled.trace, &capacities),
             memory: memory_lines(profiled),
             losses: Vec::new(),
+            rates: Vec::new(),
             facts: [device].into_iter().chain(memory_facts).collect(),
             profile: self.profile.clone(),
             verdict,

@@ -1,7 +1,5 @@
 //! `tandem report`: what a finished or running run did with its time, or two of them side by side.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use tandem_device::memory::MB as MIB;
 use tandem_flow::Place;
@@ -27,7 +25,7 @@ pub(crate) fn run(args: &ReportArgs, messages: &Messages) -> Result<(), Failure>
         for (file, lines) in &record.damaged {
             notes.push(messages.with("report-damaged", &[("path", &file.display()), ("lines", lines)]));
         }
-        sides.push(side(path, &record, messages));
+        sides.push(side(&path.display().to_string(), &record, messages));
     }
     let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
     let document = Document {
@@ -73,12 +71,13 @@ fn text(document: &Document, messages: &Messages) -> String {
     }
 }
 
-fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
+/// What a run that has snapshots did, for a report or a live page.
+pub(crate) fn side(name: &str, record: &RunRecord, messages: &Messages) -> Side {
     let last = record.last();
     let mut verdict = last.verdict.clone();
     timing_report::localize(&mut verdict, messages);
     Side {
-        name: path.display().to_string(),
+        name: name.to_owned(),
         settings: record.settings.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
         profile: last.profile.clone(),
         verdict,
@@ -102,6 +101,7 @@ fn side(path: &Path, record: &RunRecord, messages: &Messages) -> Side {
             },
         ),
         losses: losses(&record.log),
+        rates: rates(&record.snapshots, messages),
         facts: facts(record, messages),
         simulated: last.simulated,
     }
@@ -131,7 +131,13 @@ fn thinned<T>(all: &[T]) -> impl Iterator<Item = &T> {
     all.iter().step_by(all.len().div_ceil(POINTS).max(1))
 }
 
-fn losses(log: &[Value]) -> Vec<Line> {
+fn rates(snapshots: &[Snapshot], messages: &Messages) -> Vec<Line> {
+    let point = |snapshot: &Snapshot| (snapshot.progress.step as f64, snapshot.progress.lr);
+    let points = thinned(snapshots).map(point).collect();
+    vec![Line { name: messages.get("metric-learning_rate"), limit: None, points }]
+}
+
+pub(crate) fn losses(log: &[Value]) -> Vec<Line> {
     ["loss", "validation"]
         .into_iter()
         .map(|name| {

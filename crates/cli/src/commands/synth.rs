@@ -39,7 +39,7 @@ pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> 
 const GRIFFIN_LIM: &str = "griffin-lim";
 
 /// The trained vocoder that is to be used: the one that was requested, else that of the run, if it has one.
-fn choose_vocoder(requested: Option<&str>, checkpoint: &Path) -> Option<PathBuf> {
+pub(crate) fn choose_vocoder(requested: Option<&str>, checkpoint: &Path) -> Option<PathBuf> {
     match requested {
         Some(GRIFFIN_LIM) => None,
         Some(path) => Some(PathBuf::from(path)),

@@ -16,7 +16,7 @@ use tandem_train::{
 };
 
 use crate::args::{InjectedFault, LaneArgs, TrainArgs};
-use crate::commands::corpus;
+use crate::commands::{corpus, watch};
 use crate::config_file;
 use crate::failure::{FAILED, Failure, USAGE};
 use crate::interrupt::{self, Interrupt};
@@ -73,6 +73,9 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     let mut listeners = Listeners::default();
     if let Some(address) = requested.word("metrics").and_then(|address| address.parse().ok()) {
         listeners.metrics = Some(listeners::serve(address, messages)?);
+    }
+    if let Some(address) = requested.word("web").and_then(|address| address.parse().ok()) {
+        watch::beside(run.path(), address, messages)?;
     }
     let screen = Screen::new(json, messages);
     screen.configuring(&placement).map_err(|error| closed(&error))?;

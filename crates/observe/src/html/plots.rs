@@ -88,11 +88,11 @@ fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 fn svg(width: f64, height: f64, name: &str, body: &str) -> String {
-    // Text of 14 units is then shown at 11 to 15 pixels: a narrow page scrolls the plot instead.
-    let (least, most) = (0.8 * width, 1.1 * width);
+    // The style has a least and a greatest width for each: text of 14 units is then shown at 11 to 15 pixels, and a narrow page
+    // scrolls the plot instead. A class, because pages that are served allow no style in attributes.
     format!(
-        "<div class=\"scroll\" dir=\"ltr\"><svg viewBox=\"0 0 {width} {height}\" \
-         style=\"min-width:{least}px;max-width:{most}px\" role=\"img\" aria-label=\"{}\">{body}</svg></div>",
+        "<div class=\"scroll\" dir=\"ltr\"><svg class=\"w{width}\" viewBox=\"0 0 {width} {height}\" \
+         role=\"img\" aria-label=\"{}\">{body}</svg></div>",
         escape(name)
     )
 }
@@ -281,6 +281,30 @@ pub(crate) fn memory(sides: &[Side], label: Label) -> Vec<Option<Plot>> {
 pub(crate) fn losses(sides: &[Side], label: Label) -> Vec<Option<Plot>> {
     let lines: Vec<&[Line]> = sides.iter().map(|side| &*side.losses).collect();
     curves(&lines, "html-plot-losses", ["html-axis-step", "html-axis-loss"], false, label)
+}
+
+/// Losses of one run over steps.
+pub(crate) fn loss_lines(lines: &[Line], label: Label) -> Option<Plot> {
+    curves(&[lines], "html-plot-losses", ["html-axis-step", "html-axis-loss"], false, label).pop().flatten()
+}
+
+/// Learning rate over steps.
+pub(crate) fn rates(sides: &[Side], label: Label) -> Vec<Option<Plot>> {
+    let lines: Vec<&[Line]> = sides.iter().map(|side| &*side.rates).collect();
+    curves(&lines, "html-plot-rates", ["html-axis-step", "html-axis-rate"], true, label)
+}
+
+/// The losses of all sides in one plot, if there are several.
+pub(crate) fn overlay(sides: &[Side], label: Label) -> Option<Plot> {
+    if sides.len() < 2 {
+        return None;
+    }
+    let of_side = |side: &Side| -> Vec<Line> {
+        let named = |line: &Line| Line { name: format!("{}: {}", side.name, line.name), ..line.clone() };
+        side.losses.iter().map(named).collect()
+    };
+    let lines: Vec<Line> = sides.iter().flat_map(of_side).collect();
+    curves(&[&lines], "html-plot-overlay", ["html-axis-step", "html-axis-loss"], false, label).pop().flatten()
 }
 
 /// Lines of each side on one scale for all, from zero or, when values span more than a decade, logarithmic.

@@ -52,6 +52,7 @@ fn side(name: &str) -> Side {
         queues: line(name, Some(4.0)),
         memory: line(name, Some(4.0)),
         losses: line(name, None),
+        rates: line(name, None),
         facts: vec![(name.into(), name.into())],
         simulated: true,
     }
@@ -88,12 +89,13 @@ fn text_is_escaped_everywhere() {
 fn every_plot_is_there_once_for_each_side() {
     let one = render(&document(vec![side("a")]));
     let two = render(&document(vec![side("a"), side("b")]));
-    for plot in ["lanes", "steps", "queues", "memory", "losses"] {
+    for plot in ["lanes", "steps", "queues", "memory", "losses", "rates"] {
         assert_eq!(one.matches(&format!("id=\"plot-{plot}\"")).count(), 1, "{plot}");
         for at in 0..2 {
             assert_eq!(two.matches(&format!("id=\"plot-{plot}-{at}\"")).count(), 1, "{plot}");
         }
     }
+    assert!(two.contains("id=\"plot-overlay\"") && !one.contains("id=\"plot-overlay\""));
     assert!(two.contains("id=\"plot-compare\"") && !one.contains("id=\"plot-compare\""));
     assert!(one.contains("html-limited stage-load 31.0\u{a0}%") && one.contains("html-headroom +44\u{a0}%"));
     assert!(one.contains("+25.0\u{a0}%"), "2.0 was predicted, 1.6 measured");
@@ -103,12 +105,14 @@ fn every_plot_is_there_once_for_each_side() {
 fn what_has_no_data_is_skipped() {
     let mut bare = side("a");
     (bare.lanes, bare.step_ms, bare.settings, bare.facts) = (vec![], vec![], vec![], vec![]);
-    (bare.queues, bare.memory, bare.losses) = (vec![], vec![], vec![]);
+    (bare.queues, bare.memory, bare.losses, bare.rates) = (vec![], vec![], vec![], vec![]);
     bare.simulated = false;
     let mut document = document(vec![bare.clone()]);
     (document.predictions, document.notes) = (vec![], vec![]);
     let page = render(&document);
-    for absent in ["<figure", "<svg", "html-plots", "html-predictions", "html-settings", "html-facts", "html-notes"] {
+    for absent in
+        ["<figure", "<svg class=\"w", "html-plots", "html-predictions", "html-settings", "html-facts", "html-notes"]
+    {
         assert!(!page.contains(absent), "{absent}");
     }
     document.sides = vec![bare, side("b")];

@@ -274,6 +274,8 @@ pub static SETTINGS: &[Setting] = &[
         "Write losses, figures, samples and spectrograms for TensorBoard"),
     row("metrics", OUTPUT, Kind::Address, "ADDRESS",
         "Serve figures for Prometheus on a port (9100) or an address (0.0.0.0:9100); a port alone only for this machine"),
+    row("web", OUTPUT, Kind::Address, "ADDRESS",
+        "Show the run in a browser while it trains, on a port (7861) or an address of this machine; see `tandem watch`"),
 ];
 
 /// `--batch-size` is one micro-batch; a run keeps the effective batch.

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""pages.py TANDEM DEMO OUTDIR: the pages of `tandem serve` and `tandem watch` in headless Chromium (SPEC W3, W4).
+
+DEMO is a folder of `tandem demo` (corpus/, run/). Speaks in both languages, by keyboard; stops in the middle; wrong text; the
+server gone and back; a run that starts, trains, is killed, resumed and stopped; two runs overlaid. Saves a picture of each. $PAGES chooses one of them (speak, watch).
+Fails if a page logs an exception, breaks its content policy, scrolls sideways, or has text of too little contrast.
+"""
+import atexit, base64, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from browser import PROBE, Chromium
+
+
+class Server:
+    """The program, once it listens."""
+
+    def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
+        words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
+        for line in self.process.stderr:
+            if found := re.search(r"http://[^/ ]+", line):
+                self.url = found.group(0)
+                return
+        raise SystemExit(f"it does not listen: {words}")
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.stderr.read()
+        assert self.process.wait(timeout=120) == 0
+
+
+class Page:
+    """A tab that types, waits and looks."""
+
+    def __init__(self, browser, out):
+        self.browser, self.out, self.problems = browser, out, []
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        browser.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            browser.call(f"{domain}.enable")
+
+    def view(self, width=1280, scheme="light"):
+        self.browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+
+    def open(self, url):
+        self.browser.events.clear()
+        self.browser.call("Page.navigate", url=url)
+        self.browser.wait_for("Page.loadEventFired")
+
+    def value(self, expression):
+        found = self.browser.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in found:
+            raise SystemExit(f"{expression}: {found['exceptionDetails']}")
+        return found["result"].get("value")
+
+    def until(self, expression, what, seconds=90):
+        """Waits for a state; the limit is for what never comes."""
+        end = time.monotonic() + seconds
+        while not self.value(expression):
+            if time.monotonic() > end:
+                self.picture("failed", probe=False)
+                raise SystemExit(f"never: {what} ({expression}); the page says {self.value('document.body.innerText')[:600]!r}")
+            time.sleep(0.05)
+        print(f"  {what}")
+
+    def type(self, text):
+        self.value("document.getElementById('text').select()")
+        self.browser.call("Input.insertText", text=text)
+
+    def key(self, key, code=0, modifiers=0, text=None):
+        for kind in ("keyDown", "keyUp"):
+            more = {"text": text} if text and kind == "keyDown" else {}
+            self.browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, modifiers=modifiers, **more)
+
+    def picture(self, name, probe=True):
+        if probe:
+            found = self.value(PROBE)
+            self.problems += [f"{name}: {problem}" for problem in found["problems"]]
+        size = self.browser.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self.browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        (self.out / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+        for event in self.browser.events:
+            params = event.get("params", {})
+            if event["method"] == "Runtime.exceptionThrown":
+                self.problems.append(f"{name}: exception: {params['exceptionDetails'].get('text')}")
+            elif event["method"] == "Log.entryAdded" and "Content Security Policy" in params["entry"]["text"]:
+                self.problems.append(f"{name}: {params['entry']['text']}")
+        self.browser.events.clear()
+
+
+CONTROL, ENTER, TAB, ESCAPE, SPACE = 2, 13, 9, 27, 32
+DONE = "document.getElementById('form').getAttribute('aria-busy') === 'false' && !document.getElementById('past').hidden"
+
+
+def speak_pages(tandem, run, page):
+    server = Server(tandem, "serve", run)
+    page.view()
+    page.open(f"{server.url}/?lang=en")
+    page.until("document.getElementById('voice').options.length > 0", "voices are listed")
+    # By keyboard alone: the text has the focus, Ctrl+Enter speaks.
+    page.browser.call("Input.insertText", text="Banana piano. A metal basket and a garden.")
+    page.key("Enter", ENTER, CONTROL)
+    page.until(DONE, "English is spoken")
+    assert page.value("document.querySelectorAll('#history li').length") == 1
+    assert page.value("document.getElementById('mel').width") > 100
+    drawn = "new Set(document.getElementById('mel').getContext('2d').getImageData(0, 0, 100, 200).data).size"
+    assert page.value(drawn) > 20, "the spectrogram has shades"
+    # Tab leads to everything, in order.
+    reached = []
+    page.value("document.getElementById('text').focus()")
+    for _ in range(8):
+        page.key("Tab", TAB)
+        reached.append(page.value("document.activeElement.id || document.activeElement.tagName"))
+    wanted = ["model", "voice", "speed", "seed", "SUMMARY", "speak", "stop", "download"]
+    assert reached == wanted, reached
+    page.picture("speak-en")
+    page.view(400, "dark")
+    page.picture("speak-en-narrow-dark")
+    page.view()
+
+    page.type("☃ snow")
+    page.key("Enter", ENTER, CONTROL)
+    page.until("document.getElementById('problem').textContent.includes('☃')", "a wrong character is named")
+    page.picture("speak-wrong")
+
+    page.type("A lamp and the rain. " * 60)
+    page.key("Enter", ENTER, CONTROL)
+    page.until("document.getElementById('status').textContent.startsWith('Sentence')", "the first of 60 sentences is heard")
+    page.key("Escape", ESCAPE)
+    page.until("document.getElementById('status').textContent.startsWith('Stopped')", "Escape stops it")
+    page.until("fetch('/metrics').then(r => r.text()).then(t => /tandem_serve_requests 0/.test(t))", "the server has forgotten it")
+
+    page.view(1280, "dark")
+    page.open(f"{server.url}/?lang=fa")
+    assert page.value("document.documentElement.dir") == "rtl"
+    page.until("document.getElementById('voice').options.length > 0", "voices are listed")
+    page.browser.call("Input.insertText", text="سلام باران. کتاب آسمان.")
+    page.value("document.getElementById('speak').focus()")
+    page.key(" ", SPACE, text=" ")
+    page.until(DONE, "spoken from the Persian page, by the space bar on the button")
+    page.picture("speak-fa-dark")
+    page.view(400)
+    page.picture("speak-fa-narrow")
+    page.view()
+
+    address = server.url.removeprefix("http://")
+    server.end()
+    page.until("document.getElementById('problem').textContent.includes('سرور پاسخ نمی‌دهد')", "the page notices that the server is gone")
+    page.picture("speak-gone")
+    server = Server(tandem, "serve", run, listen=address)
+    page.until("document.getElementById('problem').hidden && document.getElementById('status').textContent.includes('دوباره')", "and that it is back")
+    server.end()
+
+
+def state(name):
+    return f"document.querySelector('.state.{name}') !== null"
+
+
+def watch_pages(tandem, demo, page):
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        runs = pathlib.Path(folder)
+        train = lambda name, *more: [tandem, "train", "--train-data", str(demo / "corpus"), "--val-data", str(runs / "held-out"), "--checkpoint-dir", str(runs / name), "--model-size", "smoke",
+                                     "--batch-size", "4", "--units", "characters", "--log-every", "1", "--sample-every", "20", "--json", *more]
+        
+        def start(*words):
+            child = subprocess.Popen(train(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            atexit.register(child.kill)
+            return child
+
+        # Samples are made of clips that are kept for validation.
+        shutil.copytree(demo / "corpus", runs / "held-out")
+        long = ("--max-steps", "10000000", "--epochs", "1000000", "--checkpoint-every", "20")
+        server = Server(tandem, "watch", runs)
+        page.view()
+        page.open(f"{server.url}/?lang=en")
+        page.until("document.body.innerText.includes('There are no runs here yet')", "an empty folder says so")
+        child = start("first", *long)
+        page.until(state("starting") + " || " + state("going"), "a run appears by itself")
+        page.until(state("going"), "it trains")
+        page.open(f"{server.url}/run?run=first&lang=en")
+        page.until("Number(document.body.dataset.events || 0) >= 3", "events arrive")
+        page.until("Boolean(document.querySelector('#plot-losses svg path') && document.querySelector('#samples audio'))", "losses are drawn, a sample can be heard")
+        page.until("Array.from(document.querySelectorAll('#samples img')).some(i => { i.loading = 'eager'; return i.naturalWidth > 50; })", "its spectrogram is shown")
+        page.value("document.querySelector('#settings details').open = true")
+        page.picture("watch-run")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        page.until(state("killed"), "a kill is shown without a reload")
+        assert page.value("document.querySelector('#settings details').open"), "what was opened stays open"
+        child = start("first", *long)
+        page.until(state("going") + " && document.body.innerText.includes('resumed 1×')", "so is a resume")
+        child.send_signal(signal.SIGINT)
+        child.wait()
+        page.until(state("stopped"), "so is Ctrl-C")
+        subprocess.run(train("second", "--max-steps", "40", "--lr", "0.002"), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        page.open(f"{server.url}/?lang=en")
+        page.until("document.querySelectorAll('tr[data-run]').length === 2", "two runs")
+        page.picture("watch-table")
+        page.value("document.querySelectorAll('input[type=checkbox]').forEach(box => box.click())")
+        page.value("void setTimeout(() => document.querySelector('form button').click(), 0)")
+        page.until("Boolean(document.querySelector('#plot-overlay svg path'))", "their losses are overlaid")
+        different = page.value("document.querySelector('#settings .card').innerText")
+        assert "--lr" in different and "--batch-size" not in different, different
+        page.picture("watch-overlay")
+        page.view(400, "dark")
+        page.open(f"{server.url}/run?run=first&run=second&lang=fa")
+        assert page.value("document.documentElement.dir") == "rtl"
+        page.picture("watch-overlay-fa-narrow-dark")
+        page.view()
+        server.end()
+
+
+def main(tandem, demo, out):
+    demo, out = pathlib.Path(demo), pathlib.Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        browser = Chromium(folder)
+        try:
+            page = Page(browser, out)
+            parts = os.environ.get("PAGES", "speak watch").split()
+            if "speak" in parts:
+                speak_pages(tandem, demo / "run", page)
+            if "watch" in parts:
+                watch_pages(tandem, demo, page)
+        finally:
+            browser.process.kill()
+            browser.process.wait()
+    for problem in page.problems:
+        print(problem, file=sys.stderr)
+    return 1 if page.problems else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""serve.py TANDEM RUN: `tandem serve` as PyPI's `openai` client, `curl` and `soundfile` see it (SPEC W1). Needs openai and soundfile."""
+import atexit, io, json, pathlib, re, resource, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.request, wave
+
+import openai
+import soundfile
+
+
+class Server:
+    """The program, once it listens."""
+
+    def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
+        words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
+        for line in self.process.stderr:
+            if found := re.search(r"http://[^/ ]+", line):
+                self.url = found.group(0)
+                return
+        raise SystemExit(f"it does not listen: {words}")
+
+    def end(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        self.process.stderr.read()
+        return self.process.wait(timeout=120)
+
+
+def metric(server, name):
+    text = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    return float(re.search(rf"^tandem_serve_{name} (\S+)$", text, re.M).group(1))
+
+
+def until(condition, what):
+    """Waits for a state; the limit is for what never comes."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def rude(tandem, run):
+    """Clients that say nothing, thousands of them, and one that does not read."""
+    server = Server(tandem, "serve", run, "--patience", 2)
+    host, port = server.url.removeprefix("http://").split(":")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(10_000, hard - 200)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(count + 200, hard), hard))
+    idle = [socket.create_connection((host, int(port))) for _ in range(count)]
+    body = json.dumps({"input": "Banana piano."}).encode()
+    ask = urllib.request.Request(f"{server.url}/v1/audio/speech", body, {"Content-Type": "application/json"})
+    assert urllib.request.urlopen(ask).read(4) == b"RIFF"
+    assert metric(server, "connections") <= 256
+    [one.close() for one in idle]
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    deaf.connect((host, int(port)))
+    body = json.dumps({"input": "A metal basket and a garden. " * 600, "response_format": "pcm"}).encode()
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    deaf.sendall(head.encode() + body)
+    until(lambda: metric(server, "requests") == 1, "it is admitted")
+    until(lambda: metric(server, "requests") == 0, "who does not read is let go")
+    assert metric(server, "abandoned_sentences_total") > 100, "what is not read is not made"
+    assert server.end() == 0
+    print(f"{count} idle connections, one that does not read: the others are served")
+
+
+def main(tandem, run):
+    server = Server(tandem, "serve", run, "--max-characters", 2000)
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    assert model == pathlib.Path(run).resolve().name, model
+    voices = json.loads(client.get("/voices", cast_to=str))["data"]
+    voice = voices[0]["id"]
+    ask = {"model": model, "voice": voice, "input": "Banana piano. A metal basket and a garden."}
+
+    speech = client.audio.speech.create(**ask, response_format="wav").content
+    with wave.open(io.BytesIO(speech)) as file:
+        rate, frames = file.getframerate(), file.getnframes()
+        assert (file.getnchannels(), file.getsampwidth()) == (1, 2) and frames > rate / 2, (rate, frames)
+        samples = file.readframes(frames)
+    flac, flac_rate = soundfile.read(io.BytesIO(client.audio.speech.create(**ask, response_format="flac").content), dtype="int16")
+    assert flac_rate == rate and flac.tobytes() == samples, "FLAC has the samples of WAV, as libsndfile reads it"
+
+    with client.audio.speech.with_streaming_response.create(**ask, response_format="pcm") as response:
+        assert response.headers["transfer-encoding"] == "chunked" and int(response.headers["x-sample-rate"]) == rate
+        streamed = b"".join(response.iter_bytes())
+    assert len(streamed) == len(samples), (len(streamed), len(samples))
+    with client.audio.speech.with_streaming_response.create(**ask, response_format="flac", extra_body={"stream": True}) as response:
+        stream = b"".join(response.iter_bytes())
+    if shutil.which("flac"):
+        # libsndfile wants to know the length before; the reference decoder reads to the end.
+        words = ["flac", "--decode", "--stdout", "--silent", "--force-raw-format", "--endian=little", "--sign=signed", "-"]
+        again = subprocess.run(words, input=stream, check=True, capture_output=True).stdout
+        assert len(again) == len(samples), (len(again), len(samples))
+
+    slow = client.audio.speech.create(**ask, response_format="pcm", speed=0.5).content
+    assert 1.7 < len(slow) / len(samples) < 2.3, len(slow) / len(samples)
+
+    for change, error, word in [
+        ({"voice": "nobody"}, openai.NotFoundError, voice),
+        ({"model": "nothing"}, openai.NotFoundError, model),
+        ({"input": "snow ☃"}, openai.BadRequestError, "☃"),
+        ({"input": "x" * 2001}, openai.BadRequestError, "2000"),
+        ({"response_format": "mp3"}, openai.BadRequestError, "flac"),
+    ]:
+        try:
+            client.audio.speech.create(**(ask | {"response_format": "wav"} | change))
+            raise SystemExit(f"{change} is accepted")
+        except error as refused:
+            assert word in refused.message and refused.code and refused.type, refused
+
+    if voices[0]["kind"] == "corpus":
+        body = speech
+        added = client.post("/voices?name=copy", content=body, cast_to=str, options={"headers": {"Content-Type": "audio/wav"}})
+        assert json.loads(added)["id"] == "copy"
+        assert client.audio.speech.create(**(ask | {"voice": "copy"}), response_format="wav").content[:4] == b"RIFF"
+
+    if shutil.which("curl"):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "hello.wav"
+            words = ["curl", "--fail", "--silent", "--show-error", f"{server.url}/v1/audio/speech", "-H", "Content-Type: application/json",
+                     "-d", json.dumps(ask), "-o", str(file)]
+            subprocess.run(words, check=True)
+            assert file.read_bytes() == speech, "curl gets the same"
+            status = ["curl", "--silent", "-o", "/dev/null", "-w", "%{http_code}", "--path-as-is", f"{server.url}/../../etc/passwd"]
+            assert subprocess.run(status, check=True, capture_output=True, text=True).stdout == "404"
+    code = server.end()
+    assert code == 0, f"SIGTERM ends it with {code}"
+    rude(tandem, run)
+    print(f"openai {openai.__version__}: {model} / {voice}, {frames / rate:.1f} s of speech")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    main(*sys.argv[1:])
