@@ -294,6 +294,10 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     // A run whose name says so is a vocoder.
     let kind = |run: &str| if run.ends_with("-vocoder") { "trained-vocoder" } else { "trained" };
     written.runs().iter().for_each(|run| copy(&work.path(kind(run)), &here.join(run)));
+    // What `watch` looks into.
+    if serves(written) {
+        copy(&work.path("trained"), &here.join("runs/trained"));
+    }
     if written.has("--alignments") {
         let (run, out) = (work.path("trained"), here.join("alignments"));
         let aligned = tandem().arg("align").arg(run).arg("--out").arg(out).output().expect("the program starts");

@@ -99,7 +99,7 @@ fn after_the_first_step(child: &mut Child) -> BufReader<ChildStdout> {
 
 /// Steps of a run that cannot end by itself as long as nobody reads its output: with `--log-every 1` it prints more than
 /// a pipe and our reader hold, so it waits in the middle however long a busy machine takes to send it a signal.
-const HELD_STEPS: u64 = 60;
+const HELD_STEPS: u64 = 160;
 
 /// That it does print so much: without that, tests would race the run.
 fn assert_held(output: &Output) {

@@ -8,8 +8,8 @@ use tandem_model::{Device, HostVocoderInputs, NeuralVocoder, VocoderConfig, pitc
 
 use crate::synthesizer::SynthesisError;
 
-/// Times that a waveform is made more like its mel.
-const REFINEMENTS: usize = 6;
+/// Times that the waveform is made more like the mel of a recording ([`SourceFilter::refine`]).
+const REFINEMENTS: usize = 9;
 /// Seed of the noise: the same for the same mel, whatever was synthesized before.
 const SEED: u64 = 0;
 
@@ -55,10 +55,22 @@ impl TrainedVocoder {
     }
 
     /// The waveform of one row, with the padding of its frames.
-    fn waveform(&self, inputs: HostVocoderInputs, log_mel: &[f32], frames: usize) -> Vec<f32> {
+    fn waveform(&self, inputs: HostVocoderInputs) -> Vec<f32> {
         let waveform = self.model.synthesize(&inputs.upload(&self.device));
-        let samples = waveform.into_data().try_into_vec::<f32>().expect("waveforms are single precision");
-        self.source.refine(samples, log_mel, frames, REFINEMENTS)
+        waveform.into_data().try_into_vec::<f32>().expect("waveforms are single precision")
+    }
+
+    /// The waveform of a log-mel, made more like it so many times. Without a pitch everything is whispered.
+    fn refined(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>, times: usize) -> Vec<f32> {
+        if frames < 2 {
+            return Vec::new();
+        }
+        let unvoiced = vec![0.0; frames];
+        let pitch = pitch.map_or(&unvoiced[..], |pitch| &pitch[..frames]);
+        let samples = self.waveform(vocoder_row(&self.source, &self.stats, log_mel, pitch, SEED));
+        let samples = self.source.refine(samples, log_mel, frames, times);
+        let (first, length) = (self.mel().padding_samples(), (frames - 1) * self.mel().hop_length);
+        samples[first..first + length].to_vec()
     }
 }
 
@@ -67,18 +79,12 @@ impl Vocoder for TrainedVocoder {
         self.source.mel()
     }
 
-    /// Without a pitch everything is whispered.
     fn synthesize(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>) -> Vec<f32> {
-        let settings = self.source.mel();
-        if frames < 2 {
-            return Vec::new();
-        }
-        let unvoiced = vec![0.0; frames];
-        let pitch = pitch.map_or(&unvoiced[..], |pitch| &pitch[..frames]);
-        let inputs = vocoder_row(&self.source, &self.stats, log_mel, pitch, SEED);
-        let samples = self.waveform(inputs, log_mel, frames);
-        let (first, length) = (settings.padding_samples(), (frames - 1) * settings.hop_length);
-        samples[first..first + length].to_vec()
+        self.refined(log_mel, frames, pitch, 0)
+    }
+
+    fn resynthesize(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>) -> Vec<f32> {
+        self.refined(log_mel, frames, pitch, REFINEMENTS)
     }
 
     fn stream(&self, chunk: usize) -> Box<dyn WaveformStream + '_> {
@@ -98,10 +104,10 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Frames around a piece that it depends on: the network's, and those that overlap with it each time that it is refined.
+    /// Frames around a piece that it depends on: the network's, and those that overlap with it.
     fn context(&self) -> usize {
         let mel = self.vocoder.source.mel();
-        self.vocoder.model.reach() + (REFINEMENTS + 1) * mel.n_fft.div_ceil(mel.hop_length)
+        self.vocoder.model.reach() + mel.n_fft.div_ceil(mel.hop_length)
     }
 
     /// The samples of the frames that are not done, up to frame `until`, made of the frames before `end`.
@@ -109,7 +115,7 @@ impl Stream<'_> {
         let (hop, padding) = (self.vocoder.mel().hop_length, self.vocoder.mel().padding_samples());
         let (log_mel, pitch, prior) = self.source.prior(&self.vocoder.source, end);
         let inputs = row(&self.vocoder.stats, &log_mel, &pitch, prior);
-        let samples = self.vocoder.waveform(inputs, &log_mel, pitch.len());
+        let samples = self.vocoder.waveform(inputs);
         let first = self.source.first();
         let piece = samples[padding + (self.done - first) * hop..padding + (until - first) * hop].to_vec();
         self.done = until;

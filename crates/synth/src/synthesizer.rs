@@ -414,24 +414,48 @@ impl Synthesizer {
         self.synthesize(&one.ids[..one.id_lengths[0]], one.reference.as_ref(), SynthesisSettings::default())
     }
 
-    /// The waveform of a log-mel, `[bands][frames]`, whose frames have this pitch.
-    pub fn vocode(
+    /// The waveform of a predicted log-mel, `[bands][frames]`, whose frames have this pitch.
+    fn vocode(
         &self,
         mel: Vec<f32>,
         frames: usize,
         durations: Vec<u32>,
         pitch: Vec<f32>,
     ) -> Result<Speech, SynthesisError> {
-        let mut samples = self.vocoder()?.synthesize(&mel, frames, Some(&pitch));
+        let samples = self.vocoder()?.synthesize(&mel, frames, Some(&pitch));
+        Ok(self.speech(samples, mel, frames, durations, pitch))
+    }
+
+    /// The same of the log-mel of a recording (copy-synthesis).
+    pub fn resynthesize(
+        &self,
+        mel: Vec<f32>,
+        frames: usize,
+        durations: Vec<u32>,
+        pitch: Vec<f32>,
+    ) -> Result<Speech, SynthesisError> {
+        let samples = self.vocoder()?.resynthesize(&mel, frames, Some(&pitch));
+        Ok(self.speech(samples, mel, frames, durations, pitch))
+    }
+
+    /// Samples with what they were made of, and no louder than can be written.
+    fn speech(
+        &self,
+        mut samples: Vec<f32>,
+        mel: Vec<f32>,
+        frames: usize,
+        durations: Vec<u32>,
+        pitch: Vec<f32>,
+    ) -> Speech {
         let peak = samples.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
         if peak > 0.99 {
             samples.iter_mut().for_each(|x| *x *= 0.99 / peak);
         }
-        Ok(Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations, pitch })
+        Speech { samples, sample_rate: self.bundle.mel.sample_rate, mel, frames, durations, pitch }
     }
 
     /// A waveform that is made while its log-mel frames arrive, at least `chunk` frames at a time: for those who play it before all of
-    /// it is there. Nothing is made quieter that is too loud, as [`Synthesizer::vocode`] does with what it knows as a whole.
+    /// it is there. Nothing is made quieter that is too loud, as [`Synthesizer::synthesize`] does with what it knows as a whole.
     ///
     /// # Errors
     ///

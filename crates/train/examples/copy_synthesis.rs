@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let bands = log_mel.compute(&samples);
         let pitch = tracker.track(&samples, frames);
         let started = Instant::now();
-        let mut again = vocoder.synthesize(&bands, frames, Some(&pitch));
+        let mut again = vocoder.resynthesize(&bands, frames, Some(&pitch));
         work += started.elapsed().as_secs_f64();
         speech += again.len() as f64 / f64::from(mel.sample_rate);
         let peak = again.iter().fold(0.0f32, |peak, sample| peak.max(sample.abs()));

@@ -37,12 +37,22 @@ pub trait Vocoder: fmt::Debug + Send + Sync {
     fn mel(&self) -> &MelSettings;
 
     /// The waveform of `[n_mels][frames]`, at the sample rate of [`Vocoder::mel`]; better if the pitch of each frame (Hz, 0
-    /// where there is none) is known.
+    /// where there is none) is known. The mel is one that a model predicted: it says what is to be expected of a frame, not what was
+    /// measured. So the waveform has it on average, and noise may be as uneven as noise is.
     ///
     /// # Panics
     ///
     /// If `log_mel` has fewer values than that, or `pitch` fewer than `frames`.
     fn synthesize(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>) -> Vec<f32>;
+
+    /// The same for the mel of a recording (copy-synthesis): every frame was measured, so the waveform is to have exactly that.
+    ///
+    /// # Panics
+    ///
+    /// As [`Vocoder::synthesize`].
+    fn resynthesize(&self, log_mel: &[f32], frames: usize, pitch: Option<&[f32]>) -> Vec<f32> {
+        self.synthesize(log_mel, frames, pitch)
+    }
 
     /// The same for frames that arrive one after the other, at least `chunk` of them at a time. A vocoder that cannot make a waveform
     /// in pieces makes all of it at the end.

@@ -152,7 +152,7 @@ pub fn speak_batch(
         let (frames, size) = (host.mel_lengths[row], host.frames * host.n_mels);
         let mel = synthesizer.bundle().stats.restore(&host.mel[row * size..(row + 1) * size], frames);
         let pitch = host.pitch[row * host.frames..][..frames].to_vec();
-        let copy = synthesizer.vocode(mel.clone(), frames, aligned[row].clone(), pitch.clone())?;
+        let copy = synthesizer.resynthesize(mel.clone(), frames, aligned[row].clone(), pitch.clone())?;
         let (id, _) = corpus.name(clip);
         let settings = &synthesizer.bundle().mel;
         let samples =
