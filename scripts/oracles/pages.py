@@ -5,29 +5,11 @@ DEMO is a folder of `tandem demo` (corpus/, run/). Speaks in both languages, by 
 server gone and back; a run that starts, trains, is killed, resumed and stopped; two runs overlaid. Saves a picture of each. $PAGES chooses one of them (speak, watch).
 Fails if a page logs an exception, breaks its content policy, scrolls sideways, or has text of too little contrast.
 """
-import atexit, base64, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+import atexit, base64, os, pathlib, shutil, signal, subprocess, sys, tempfile, time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import PROBE, Chromium
-
-
-class Server:
-    """The program, once it listens."""
-
-    def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
-        words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        for line in self.process.stderr:
-            if found := re.search(r"http://[^/ ]+", line):
-                self.url = found.group(0)
-                return
-        raise SystemExit(f"it does not listen: {words}")
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.stderr.read()
-        assert self.process.wait(timeout=120) == 0
+from serving import Server
 
 
 class Page:
@@ -147,12 +129,12 @@ def speak_pages(tandem, run, page):
     page.view()
 
     address = server.url.removeprefix("http://")
-    server.end()
+    assert server.end() == 0
     page.until("document.getElementById('problem').textContent.includes('سرور پاسخ نمی‌دهد')", "the page notices that the server is gone")
     page.picture("speak-gone")
     server = Server(tandem, "serve", run, listen=address)
     page.until("document.getElementById('problem').hidden && document.getElementById('status').textContent.includes('دوباره')", "and that it is back")
-    server.end()
+    assert server.end() == 0
 
 
 def state(name):
@@ -210,7 +192,7 @@ def watch_pages(tandem, demo, page):
         assert page.value("document.documentElement.dir") == "rtl"
         page.picture("watch-overlay-fa-narrow-dark")
         page.view()
-        server.end()
+        assert server.end() == 0
 
 
 def main(tandem, demo, out):

@@ -1,28 +1,12 @@
 #!/usr/bin/env python3
 """serve.py TANDEM RUN: `tandem serve` as PyPI's `openai` client, `curl` and `soundfile` see it (SPEC W1). Needs openai and soundfile."""
-import atexit, io, json, pathlib, re, resource, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.request, wave
+import io, json, pathlib, re, resource, shutil, socket, subprocess, sys, tempfile, threading, time, urllib.request, wave
 
 import openai
 import soundfile
 
-
-class Server:
-    """The program, once it listens."""
-
-    def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
-        words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        for line in self.process.stderr:
-            if found := re.search(r"http://[^/ ]+", line):
-                self.url = found.group(0)
-                return
-        raise SystemExit(f"it does not listen: {words}")
-
-    def end(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        self.process.stderr.read()
-        return self.process.wait(timeout=120)
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from serving import Server
 
 
 def metric(server, name):

@@ -7,7 +7,8 @@ let lang = 'en', current = null, context = null, serverGone = false;
 // ---- language
 
 function text(key, values = {}) {
-  return Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, value), TEXTS[lang][key]);
+  // By a function: a value with `$&` in it is no pattern.
+  return Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, () => value), TEXTS[lang][key]);
 }
 
 function setLanguage(next) {
@@ -90,12 +91,14 @@ async function look() {
       await loadVoices();
       say('back');
     }
-  } catch {
-    serverGone = true;
-    $('server').textContent = '';
-    complain(text('gone'));
-  }
+  } catch { gone(); }
   setTimeout(look, serverGone ? 1000 : 5000);
+}
+
+function gone() {
+  serverGone = true;
+  $('server').textContent = '';
+  complain(text('gone'));
 }
 
 // ---- sound
@@ -164,6 +167,7 @@ async function speak() {
   stop();
   complain('');
   if (!$('text').value.trim()) { complain(text('empty_text')); return; }
+  if (!form.reportValidity()) return;
   // A browser lets sound begin by a key or a click only.
   context = context || new AudioContext();
   context.resume();
@@ -312,5 +316,4 @@ document.addEventListener('keydown', event => {
 let wanted = new URLSearchParams(location.search).get('lang');
 try { wanted = wanted || localStorage.getItem('lang'); } catch { /* a browser may forbid it */ }
 setLanguage(TEXTS[wanted] ? wanted : navigator.language.startsWith('fa') ? 'fa' : 'en');
-loadVoices().catch(() => complain(text('gone')));
-setTimeout(look, 5000);
+loadVoices().catch(gone).then(() => setTimeout(look, serverGone ? 1000 : 5000));

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use crate::seats::Seat;
@@ -19,11 +18,11 @@ const LEAST: usize = 64 * 1024;
 
 /// A stream whose writes fail when the other side takes less than [`LEAST`] bytes in the time of its patience. Once the server
 /// is to end it has that time once, not again and again.
-pub(crate) struct Impatient {
-    pub(crate) stream: TcpStream,
-    pub(crate) patience: Duration,
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) stop: Arc<AtomicBool>,
+pub(crate) struct Impatient<S> {
+    stream: S,
+    patience: Duration,
+    seat: Arc<Seat>,
+    stop: Arc<AtomicBool>,
     waiting: Option<Waiting>,
 }
 
@@ -32,8 +31,8 @@ struct Waiting {
     taken: usize,
 }
 
-impl Impatient {
-    pub(crate) fn new(stream: TcpStream, patience: Duration, seat: Arc<Seat>, stop: Arc<AtomicBool>) -> Impatient {
+impl<S> Impatient<S> {
+    pub(crate) fn new(stream: S, patience: Duration, seat: Arc<Seat>, stop: Arc<AtomicBool>) -> Impatient<S> {
         Impatient { stream, patience, seat, stop, waiting: None }
     }
 
@@ -58,7 +57,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -68,7 +67,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let answer = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.bounded(context, answer)
@@ -99,5 +98,39 @@ impl AsyncWrite for Impatient {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::seats::Connections;
+
+    /// Writes 30 KB to a client that takes 200 bytes every ten milliseconds, with a patience of 200: longer than between two of
+    /// them, shorter than for all.
+    fn written(stopping: bool) -> io::Result<()> {
+        crate::runtime()?.block_on(async {
+            let (ours, mut theirs) = tokio::io::duplex(1000);
+            let seat = Connections::default().take(1, 1).expect("room");
+            let stop = Arc::new(AtomicBool::new(stopping));
+            let mut stream = Impatient::new(ours, Duration::from_millis(200), seat, stop);
+            let taking = tokio::spawn(async move {
+                let mut few = vec![0; 200];
+                while theirs.read(&mut few).await.is_ok_and(|read| read > 0) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+            let all = stream.write_all(&[7; 30_000]).await;
+            taking.abort();
+            all
+        })
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_not_enough() {
+        assert_eq!(written(false).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        assert_eq!(written(true).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tandem_web::ServeSettings;
 
-use crate::support::{Answer, LONG, MOMENT, Server, ask, read_chunk, read_head, text};
+use crate::support::{Answer, MOMENT, Server, ask, read_chunk, read_head, text};
 
 #[test]
 fn heads_that_are_no_http_are_answered_and_closed() {
@@ -82,21 +82,6 @@ fn an_answer_that_is_still_being_read_is_under_way() {
     reader.read_to_end(&mut body).expect("the rest");
     assert_eq!(body.len(), length, "all of {length} bytes");
     server.end();
-}
-
-#[test]
-fn who_reads_a_byte_now_and_then_is_let_go() {
-    let server = Server::single(ServeSettings { patience: Duration::from_secs(1), ..ServeSettings::default() });
-    let mut stream = server.send_speech(&large());
-    let mut few = [0; 100];
-    stream.read_exact(&mut few).expect("a beginning");
-    let end = std::time::Instant::now() + LONG;
-    // The one that asks is one.
-    while server.metric("connections") > 1.0 {
-        stream.read_exact(&mut few).expect("what was sent");
-        assert!(std::time::Instant::now() < end, "it is sent for days");
-        std::thread::sleep(MOMENT);
-    }
 }
 
 #[test]
