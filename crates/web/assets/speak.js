@@ -68,7 +68,7 @@ async function loadVoices(chosen) {
   const get = path => fetch(path, { headers: headers({}) });
   const [models, all] = await Promise.all([get('/v1/models'), get('/v1/voices')]);
   if (!models.ok) {
-    if (models.status === 401) $('more').open = true;
+    if (models.status === 401) { $('more').open = true; $('token').focus(); }
     complain(await explain(models));
     return false;
   }
@@ -232,7 +232,10 @@ function color(shade) {
   return COLORS[at].map((value, n) => value + part * (COLORS[at + 1][n] - value));
 }
 
+let drawn = null;
+
 function draw(details) {
+  drawn = details;
   const { bands, frames, tokens, durations } = details, mel = bytes(details.mel);
   const canvas = $('mel'), across = 4, up = 3, label = 22;
   canvas.width = frames * across;
@@ -258,7 +261,8 @@ function draw(details) {
     paint.fillStyle = 'rgb(255 255 255 / 0.75)';
     paint.fillRect(x, 0, 1, bands * up);
     paint.fillStyle = style.color;
-    if (token.trim()) paint.fillText(token, x + width / 2, bands * up + 16);
+    // What has no room is left out: a silence between two letters.
+    if (token.trim() && paint.measureText(token).width <= width + 2) paint.fillText(token, x + width / 2, bands * up + 16);
     start += durations[n];
   });
   canvas.setAttribute('aria-label', text('spectrogram_of', { sentence: details.sentence }));
@@ -275,15 +279,20 @@ function remember(take) {
   title.textContent = take.title.length > 120 ? `${take.title.slice(0, 120)}…` : take.title;
   const about = document.createElement('span');
   about.className = 'quiet';
-  about.textContent = ` ${$('voice').value} · ${take.seconds.toFixed(1)} s `;
+  const speaker = document.createElement('bdi');
+  speaker.textContent = $('voice').value;
+  const length = document.createElement('bdi');
+  length.textContent = text('length', { seconds: take.seconds.toFixed(1) });
+  about.append(speaker, ' · ', length);
   const again = document.createElement('button');
   again.type = 'button';
   again.dataset.text = 'again';
   again.textContent = text('again');
   again.addEventListener('click', () => { stop(); current = take; busy(false); take.replay(); });
   const save = document.createElement('a');
-  Object.assign(save, { href: address, download: name, textContent: 'WAV' });
-  item.append(title, about, again, ' ', save);
+  Object.assign(save, { href: address, download: name });
+  save.append(Object.assign(document.createElement('bdi'), { textContent: 'WAV' }));
+  item.append(title, ' ', about, ' ', again, ' ', save);
   $('history').prepend(item);
   $('past').hidden = false;
 }
@@ -308,6 +317,8 @@ $('upload').addEventListener('change', async () => {
   await loadVoices(name);
   say('uploaded', { name });
 });
+// Its letters have the color of the page.
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { if (drawn) draw(drawn); });
 document.addEventListener('keydown', event => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak(); }
   if (event.key === 'Escape') stop();

@@ -86,7 +86,8 @@ pub(crate) fn dress(response: &mut Response) {
     for (name, value) in [
         ("content-security-policy", CSP),
         ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+        // Not `no-referrer`: then a form of our own would come from `null`.
+        ("referrer-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
