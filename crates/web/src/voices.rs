@@ -133,9 +133,13 @@ impl Voices {
                 Some(name) => Err(ApiError::unknown("voice", name, &known())),
             };
         }
+        let named = |name: &str| entry.uploads.get(name).or_else(|| loaded.speakers.get(name));
+        let first = || loaded.speakers.values().next().or_else(|| entry.uploads.values().next());
+        // Clients that must say something say `default`.
         let found = match voice {
-            Some(name) => entry.uploads.get(name).or_else(|| loaded.speakers.get(name)).cloned(),
-            None => loaded.speakers.values().next().or_else(|| entry.uploads.values().next()).cloned(),
+            Some(ONLY) => named(ONLY).or_else(first).cloned(),
+            Some(name) => named(name).cloned(),
+            None => first().cloned(),
         };
         match found {
             Some(reference) => Ok(Chosen { voice: loaded, reference: Some(reference) }),

@@ -60,6 +60,7 @@ fn a_recording_becomes_a_voice_until_it_is_forgotten() {
     let (sara, anna) = (speak("sara"), speak("anna"));
     assert_eq!((sara.status, anna.status), (200, 200));
     assert_ne!(sara.body, anna.body);
+    assert_eq!(speak("default").body, anna.body, "the first speaker");
     assert_eq!(server.ask("DELETE", "/v1/voices/sara", &[], b"").status, 200);
     assert_eq!(speak("sara").error(), (404, "unknown_voice".to_owned()));
 }
