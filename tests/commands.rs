@@ -291,6 +291,9 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     if !written.has("init") {
         fs::write(here.join("config.yaml"), config).expect("written");
     }
+    if written.words[1] == "watch" {
+        fs::create_dir_all(here.join("runs")).expect("a folder");
+    }
     // A run whose name says so is a vocoder.
     let kind = |run: &str| if run.ends_with("-vocoder") { "trained-vocoder" } else { "trained" };
     written.runs().iter().for_each(|run| copy(&work.path(kind(run)), &here.join(run)));

@@ -1,33 +1,15 @@
 #!/usr/bin/env python3
 """pages.py TANDEM DEMO OUTDIR: the pages of `tandem serve` and `tandem watch` in headless Chromium (SPEC W3, W4).
 
-DEMO is a folder of `tandem demo` (corpus/, run/). Speaks in both languages, by keyboard; stops in the middle; wrong text; the
-server gone and back; a run that starts, trains, is killed, resumed and stopped; two runs overlaid. Saves a picture of each. $PAGES chooses one of them (speak, watch).
+DEMO is a folder of `tandem demo` (corpus/, run/). Speaks in both languages, by keyboard; speed, seed, download, a recording, a token;
+stops in the middle; wrong text; the server gone and back; a run that starts, trains, is killed, resumed and stopped; two runs overlaid. Saves a picture of each. $PAGES chooses one of them (speak, watch).
 Fails if a page logs an exception, breaks its content policy, scrolls sideways, or has text of too little contrast.
 """
-import atexit, base64, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+import atexit, base64, math, os, pathlib, shutil, signal, subprocess, sys, tempfile, time, wave
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import PROBE, Chromium
-
-
-class Server:
-    """The program, once it listens."""
-
-    def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
-        words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        for line in self.process.stderr:
-            if found := re.search(r"http://[^/ ]+", line):
-                self.url = found.group(0)
-                return
-        raise SystemExit(f"it does not listen: {words}")
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.stderr.read()
-        assert self.process.wait(timeout=120) == 0
+from serving import Server
 
 
 class Page:
@@ -95,6 +77,102 @@ CONTROL, ENTER, TAB, ESCAPE, SPACE = 2, 13, 9, 27, 32
 DONE = "document.getElementById('form').getAttribute('aria-busy') === 'false' && !document.getElementById('past').hidden"
 
 
+SECONDS = "Number(document.querySelector('#history li .quiet').textContent.match(/([\\d.]+) s/)[1])"
+
+
+def again(page, what):
+    """Speaks what is there by Ctrl+Enter, and waits until it is in the history."""
+    count = page.value("document.querySelectorAll('#history li').length")
+    page.key("Enter", ENTER, CONTROL)
+    page.until(f"document.querySelectorAll('#history li').length > {count} && {DONE}", what)
+
+
+def choices(page):
+    """Speed and seed by keyboard, what the server is asked for, and the file that is downloaded."""
+    page.value("window.asked = []; window.plain = fetch; window.fetch = (to, more) => { if (more?.method === 'POST') asked.push(more.body); return plain(to, more); }; void 0")
+    usual = page.value(SECONDS)
+    page.value("document.getElementById('speed').focus()")
+    page.key("End", 35)
+    assert page.value("document.getElementById('speed-value').textContent") == "2.00"
+    page.value("document.getElementById('seed').select()")
+    page.browser.call("Input.insertText", text="7")
+    again(page, "twice as fast, another seed")
+    sent = page.value("JSON.parse(asked.at(-1))")
+    assert (sent["speed"], sent["seed"]) == (2, 7), sent
+    assert 0.4 < page.value(SECONDS) / usual < 0.7, (page.value(SECONDS), usual)
+    # What cannot be asked for is said by the browser, and nobody is asked.
+    page.value("document.getElementById('seed').select()")
+    page.browser.call("Input.insertText", text="-3")
+    before = page.value("asked.length")
+    page.key("Enter", ENTER, CONTROL)
+    assert page.value("document.querySelector('#seed:invalid') !== null && asked.length") == before
+    page.value("Object.assign(document.getElementById('seed'), { value: 1 }); Object.assign(document.getElementById('speed'), { value: 1 }).dispatchEvent(new Event('input'))")
+    with tempfile.TemporaryDirectory() as folder:
+        page.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
+        page.value("document.getElementById('download').focus()")
+        page.key("Enter", ENTER, text="\r")
+        end, found = time.monotonic() + 60, []
+        while not (found := list(pathlib.Path(folder).glob("*.wav"))):
+            assert time.monotonic() < end, "nothing is downloaded"
+            time.sleep(0.05)
+        with wave.open(str(found[0])) as file:
+            seconds = file.getnframes() / file.getframerate()
+            assert abs(seconds - page.value(SECONDS)) < 0.1, (seconds, page.value(SECONDS))
+    print("  what is downloaded is a WAV file of what was heard")
+
+
+def recordings(page, run):
+    """A recording becomes a voice, and what is no recording is refused, from the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        good, bad = pathlib.Path(folder) / "my voice.wav", pathlib.Path(folder) / "note.wav"
+        with wave.open(str(good), "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(b"".join(int(9000 * math.sin(n / 20) * math.sin(n / 3000)).to_bytes(2, "little", signed=True) for n in range(48000)))
+        bad.write_text("no audio")
+        page.value("document.getElementById('more').open = true")
+
+        def upload(file):
+            node = page.browser.call("Runtime.evaluate", expression="document.getElementById('upload')")["result"]["objectId"]
+            page.browser.call("DOM.setFileInputFiles", files=[str(file)], objectId=node)
+
+        upload(bad)
+        page.until("!document.getElementById('problem').hidden", "what is no audio is refused")
+        page.picture("speak-more")
+        upload(good)
+        page.until("document.getElementById('voice').value === 'my voice' && document.getElementById('problem').hidden", "a recording is a voice now")
+        page.value("document.getElementById('text').focus()")
+        again(page, "it speaks")
+        assert page.value("JSON.parse(asked.at(-1)).voice") == "my voice"
+        page.value("document.getElementById('more').open = false")
+
+
+def token_page(tandem, run, page):
+    """A server with a token: the page asks for it."""
+    server = Server(tandem, "serve", run, "--token", "secret")
+    page.view()
+    page.open(f"{server.url}/?lang=en")
+    page.until("!document.getElementById('problem').hidden && document.getElementById('more').open", "a token is asked for")
+    page.picture("speak-token")
+    page.value("document.getElementById('token').focus()")
+    page.browser.call("Input.insertText", text="secret")
+    page.key("Tab", TAB)
+    page.until("document.getElementById('voice').options.length > 0 && document.getElementById('problem').hidden", "and taken")
+    assert server.end() == 0
+    server = Server(tandem, "watch", run, "--token", "secret")
+    page.open(f"{server.url}/?lang=en")
+    page.until("document.querySelector('input[type=password]') !== null", "so does the page of runs")
+    page.picture("watch-token")
+    page.value("document.querySelector('input').focus()")
+    page.browser.call("Input.insertText", text="wrong")
+    page.key("Enter", ENTER, text="\r")
+    page.until("document.querySelector('.bad') !== null", "a wrong one is refused")
+    page.value("document.querySelector('input').focus()")
+    page.browser.call("Input.insertText", text="secret")
+    page.key("Enter", ENTER, text="\r")
+    page.until("document.querySelector('tr[data-run]') !== null && !location.search.includes('secret')", "the right one is not in the address")
+    assert server.end() == 0
+
+
 def speak_pages(tandem, run, page):
     server = Server(tandem, "serve", run)
     page.view()
@@ -120,6 +198,9 @@ def speak_pages(tandem, run, page):
     page.view(400, "dark")
     page.picture("speak-en-narrow-dark")
     page.view()
+
+    choices(page)
+    recordings(page, run)
 
     page.type("☃ snow")
     page.key("Enter", ENTER, CONTROL)
@@ -147,12 +228,12 @@ def speak_pages(tandem, run, page):
     page.view()
 
     address = server.url.removeprefix("http://")
-    server.end()
+    assert server.end() == 0
     page.until("document.getElementById('problem').textContent.includes('سرور پاسخ نمی‌دهد')", "the page notices that the server is gone")
     page.picture("speak-gone")
     server = Server(tandem, "serve", run, listen=address)
     page.until("document.getElementById('problem').hidden && document.getElementById('status').textContent.includes('دوباره')", "and that it is back")
-    server.end()
+    assert server.end() == 0
 
 
 def state(name):
@@ -195,7 +276,7 @@ def watch_pages(tandem, demo, page):
         child.send_signal(signal.SIGINT)
         child.wait()
         page.until(state("stopped"), "so is Ctrl-C")
-        subprocess.run(train("second", "--max-steps", "40", "--lr", "0.002"), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(train("second", "--max-steps", "40", "--lr", "0.0007"), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         page.open(f"{server.url}/?lang=en")
         page.until("document.querySelectorAll('tr[data-run]').length === 2", "two runs")
         page.picture("watch-table")
@@ -210,7 +291,7 @@ def watch_pages(tandem, demo, page):
         assert page.value("document.documentElement.dir") == "rtl"
         page.picture("watch-overlay-fa-narrow-dark")
         page.view()
-        server.end()
+        assert server.end() == 0
 
 
 def main(tandem, demo, out):
@@ -223,6 +304,7 @@ def main(tandem, demo, out):
             parts = os.environ.get("PAGES", "speak watch").split()
             if "speak" in parts:
                 speak_pages(tandem, demo / "run", page)
+                token_page(tandem, demo / "run", page)
             if "watch" in parts:
                 watch_pages(tandem, demo, page)
         finally:

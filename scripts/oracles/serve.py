@@ -1,28 +1,12 @@
 #!/usr/bin/env python3
 """serve.py TANDEM RUN: `tandem serve` as PyPI's `openai` client, `curl` and `soundfile` see it (SPEC W1). Needs openai and soundfile."""
-import atexit, io, json, pathlib, re, resource, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.request, wave
+import io, json, pathlib, re, resource, shutil, socket, subprocess, sys, tempfile, threading, time, urllib.request, wave
 
 import openai
 import soundfile
 
-
-class Server:
-    """The program, once it listens."""
-
-    def __init__(self, tandem, *arguments, listen="127.0.0.1:0"):
-        words = [tandem, *map(str, arguments), "--listen", listen, "--lang", "en"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        for line in self.process.stderr:
-            if found := re.search(r"http://[^/ ]+", line):
-                self.url = found.group(0)
-                return
-        raise SystemExit(f"it does not listen: {words}")
-
-    def end(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        self.process.stderr.read()
-        return self.process.wait(timeout=120)
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from serving import Server
 
 
 def metric(server, name):
@@ -45,11 +29,14 @@ def rude(tandem, run):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(10_000, hard - 200)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(count + 200, hard), hard))
+    descriptors = lambda: len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()))
+    before = descriptors()
     idle = [socket.create_connection((host, int(port))) for _ in range(count)]
     body = json.dumps({"input": "Banana piano."}).encode()
     ask = urllib.request.Request(f"{server.url}/v1/audio/speech", body, {"Content-Type": "application/json"})
     assert urllib.request.urlopen(ask).read(4) == b"RIFF"
-    assert metric(server, "connections") <= 256
+    # 256 connections, and as many that make room for others.
+    assert descriptors() <= before + 2 * 256 + 1, descriptors()
     [one.close() for one in idle]
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -62,6 +49,29 @@ def rude(tandem, run):
     assert metric(server, "abandoned_sentences_total") > 100, "what is not read is not made"
     assert server.end() == 0
     print(f"{count} idle connections, one that does not read: the others are served")
+
+
+def full(tandem, run):
+    """One place, taken: the client is told when to come back, and comes back by itself."""
+    server = Server(tandem, "serve", run, "--max-requests", 1)
+    client = lambda retries: openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=retries)
+    ask = {"model": client(0).models.list().data[0].id, "voice": "", "input": "Banana piano.", "response_format": "wav"}
+    # Much more than is kept for a client that does not read: silence between sentences.
+    long = ask | {"input": "A metal basket. " * 100, "response_format": "pcm", "extra_body": {"pause": 10}}
+    with client(0).audio.speech.with_streaming_response.create(**long) as taken:
+        parts = taken.iter_bytes(chunk_size=1)
+        next(parts)
+        try:
+            client(0).audio.speech.create(**ask)
+            raise SystemExit("there is a place for a second one")
+        except openai.RateLimitError as refused:
+            assert refused.code == "too_many_requests" and int(refused.response.headers["retry-after"]) >= 1, refused
+        leaves = threading.Timer(0.5, taken.close)
+        leaves.start()
+        assert client(5).audio.speech.create(**ask).content[:4] == b"RIFF"
+        leaves.join()
+    assert server.end() == 0
+    print("429 with Retry-After: the client waits and is served")
 
 
 def main(tandem, run):
@@ -126,6 +136,7 @@ def main(tandem, run):
             assert subprocess.run(status, check=True, capture_output=True, text=True).stdout == "404"
     code = server.end()
     assert code == 0, f"SIGTERM ends it with {code}"
+    full(tandem, run)
     rude(tandem, run)
     print(f"openai {openai.__version__}: {model} / {voice}, {frames / rate:.1f} s of speech")
 

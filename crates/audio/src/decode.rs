@@ -21,6 +21,8 @@ const HEADER_BYTES: usize = 4096;
 const LARGEST_FILE: u64 = 1 << 30;
 /// See [`LARGEST_FILE`].
 const LONGEST_S: u64 = 600;
+/// No recording has more samples a second.
+const HIGHEST_RATE: u32 = 768_000;
 
 /// What is known about a clip without its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,16 +235,40 @@ fn flac_shape(head: &[u8]) -> Option<Shape> {
 }
 
 /// Decodes files; keeps its buffers for the next one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     bytes: Vec<u8>,
     interleaved: Vec<f32>,
+    longest_s: u64,
+    highest_rate: u32,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder { bytes: Vec::new(), interleaved: Vec::new(), longest_s: LONGEST_S, highest_rate: HIGHEST_RATE }
+    }
 }
 
 impl Decoder {
     /// With empty buffers.
     pub fn new() -> Decoder {
         Decoder::default()
+    }
+
+    /// The same for files of at most so many seconds and samples a second: what a stranger sends may be small and unfold to
+    /// gigabytes.
+    #[must_use]
+    pub fn at_most(self, seconds: u32, rate: u32) -> Decoder {
+        Decoder { longest_s: LONGEST_S.min(seconds.into()), highest_rate: HIGHEST_RATE.min(rate), ..self }
+    }
+
+    fn check(&self, samples: u64, rate: u32) -> Result<(), AudioError> {
+        check_rate(rate)?;
+        match rate {
+            rate if rate > self.highest_rate => Err(AudioError::Rate(rate)),
+            rate if samples > self.longest_s * u64::from(rate) => Err(AudioError::TooLong),
+            _ => Ok(()),
+        }
     }
 
     /// Appends the mono samples of an audio file, read from its beginning, to `out`, at the file's own sample rate. What
@@ -262,6 +288,7 @@ impl Decoder {
             container => catch_unwind(AssertUnwindSafe(|| self.with_symphonia(container, out)))
                 .unwrap_or_else(|_| Err(AudioError::Decoder("the decoder panicked".to_owned())))?,
         };
+        self.check(shape.samples, shape.rate)?;
         Ok(shape)
     }
 
@@ -320,8 +347,7 @@ impl Decoder {
             if *spec.get_or_insert((rate, channels as u16)) != (rate, channels as u16) || channels == 0 {
                 return Err(AudioError::Malformed("the rate or the channels change within the file"));
             }
-            check_rate(rate)?;
-            check_length((out.len() - start) as u64, rate)?;
+            self.check((out.len() - start) as u64, rate)?;
             decoded.copy_to_vec_interleaved(&mut self.interleaved);
             if channels == 1 {
                 out.extend_from_slice(&self.interleaved);
@@ -339,7 +365,7 @@ impl Decoder {
 
 /// The rates that recordings have.
 pub(crate) fn check_rate(rate: u32) -> Result<(), AudioError> {
-    if (1000..=768_000).contains(&rate) { Ok(()) } else { Err(AudioError::Rate(rate)) }
+    if (1000..=HIGHEST_RATE).contains(&rate) { Ok(()) } else { Err(AudioError::Rate(rate)) }
 }
 
 pub(crate) fn check_length(samples: u64, rate: u32) -> Result<(), AudioError> {

@@ -214,6 +214,7 @@ impl Explain for SynthesisError {
                 let named: Vec<String> = symbols.iter().map(|symbol| codes(symbol)).collect();
                 Text::Message("error-unknown-symbols", vec![("symbols", shown(named.join(" ")))])
             }
+            SynthesisError::Uncuttable(tokens) => Text::Message("error-uncuttable", vec![("tokens", shown(tokens))]),
             SynthesisError::Reference(path, error) => at(path, error),
             SynthesisError::ShortReference(path, seconds) => {
                 let seconds = ("seconds", shown(format!("{seconds:.2}")));

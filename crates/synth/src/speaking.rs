@@ -19,6 +19,9 @@ use crate::synthesizer::{Speech, SynthesisError, Synthesizer};
 /// A sentence of more tokens is cut: attention grows with the square, and no clip of a corpus is that long.
 pub const MOST_TOKENS: usize = 220;
 
+/// What cannot be cut, a pronunciation in `[[…]]`, may have more, but not any number: memory grows with the square as well.
+pub(crate) const LONGEST_SENTENCE: usize = 4 * MOST_TOKENS;
+
 /// Sentences that are encoded in one go: phonemes take one process for all of them.
 const READ_AHEAD: usize = 32;
 
@@ -96,6 +99,8 @@ impl<'a, K: Clone + Send + 'a> Sentences<'a, K> {
                 let part = |text: &'a str| Piece { text: text.trim(), ..piece.clone() };
                 self.encode(vec![part(first), part(second)])?;
                 continue;
+            } else if ids.len() > LONGEST_SENTENCE {
+                Err(SynthesisError::Uncuttable(ids.len()))
             } else {
                 let ids = ids.into_iter().map(|id| id as i32).collect();
                 Ok(Sentence { text: piece.text.to_owned(), ids })
@@ -216,5 +221,26 @@ impl<K, I: Iterator<Item = (K, Result<Sentence, SynthesisError>)>> Iterator for 
             }
         }
         self.ready.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_text::Vocabulary;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_cut_is_not_endless() {
+        let frontend = Frontend::raw(Vocabulary::new(["a", "[", "]", " ", "."]).expect("no symbol twice"));
+        let lengths = |text: &str| -> Vec<Result<usize, SynthesisError>> {
+            let all = Sentences::new(&frontend, [((), text)], None);
+            all.map(|((), sentence)| sentence.map(|sentence| sentence.ids.len())).collect()
+        };
+        let long = format!("[[{}]] aa.", "a".repeat(LONGEST_SENTENCE));
+        assert!(matches!(lengths(&long)[..], [Err(SynthesisError::Uncuttable(884)), Ok(3)]), "{:?}", lengths(&long));
+        let shorter = format!("[[{}]]", "a".repeat(LONGEST_SENTENCE - 4));
+        assert!(matches!(lengths(&shorter)[..], [Ok(LONGEST_SENTENCE)]), "{:?}", lengths(&shorter));
+        assert!(lengths(&"a".repeat(5000)).iter().all(|length| length.as_ref().is_ok_and(|&length| length <= 220)));
     }
 }

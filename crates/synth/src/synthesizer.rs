@@ -19,6 +19,7 @@ use tandem_model::{
 use tandem_text::{Frontend, FrontendError, Language, is_word};
 
 use crate::sampler::{SampledMel, SynthesisSettings, Take, sample_mel, sample_mel_as_recorded, sample_takes};
+use crate::speaking::LONGEST_SENTENCE;
 
 /// A reference must have at least this many seconds.
 const MIN_REFERENCE_SECONDS: f64 = 1.0;
@@ -103,6 +104,8 @@ pub enum SynthesisError {
     Frontend(FrontendError),
     /// Characters or phonemes that no text of the training data has.
     Unknown(BTreeSet<String>),
+    /// A pronunciation in `[[…]]` of so many tokens: it cannot be cut, and is too long for one sentence.
+    Uncuttable(usize),
     /// The reference cannot be read.
     Reference(PathBuf, AudioError),
     /// The reference is too short: so many seconds.
@@ -131,6 +134,12 @@ impl fmt::Display for SynthesisError {
                     let codes: Vec<String> = symbol.chars().map(|c| format!("U+{:04X}", c as u32)).collect();
                     write!(f, " `{symbol}` ({})", codes.join(" "))
                 })
+            }
+            SynthesisError::Uncuttable(tokens) => {
+                write!(
+                    f,
+                    "a pronunciation in [[…]] has {tokens} tokens, at most {LONGEST_SENTENCE} can be said at once"
+                )
             }
             SynthesisError::Reference(path, error) => write!(f, "{}: {error}", path.display()),
             SynthesisError::ShortReference(path, seconds) => {
@@ -226,15 +235,20 @@ impl Synthesizer {
     /// Reads reference audio, processed as the clips of the corpus were. Of a long one, a crop from the middle.
     pub fn reference(&self, path: &Path) -> Result<HostReference, SynthesisError> {
         let file = open_audio(path).map_err(|error| SynthesisError::Reference(path.to_owned(), error))?;
-        self.reference_from(path, file)
+        self.reference_from(path, file, Decoder::new())
     }
 
-    /// The same from audio that is read from its beginning; errors call it `path`.
-    pub fn reference_from(&self, path: &Path, mut audio: impl Read + Seek) -> Result<HostReference, SynthesisError> {
+    /// The same from audio that is read from its beginning, within the limits of `decoder`; errors call it `path`.
+    pub fn reference_from(
+        &self,
+        path: &Path,
+        mut audio: impl Read + Seek,
+        mut decoder: Decoder,
+    ) -> Result<HostReference, SynthesisError> {
         let failed = |error| SynthesisError::Reference(path.to_owned(), error);
         let mel_settings = &self.bundle.mel;
         let mut samples = Vec::new();
-        let shape = Decoder::new().decode(&mut audio, &mut samples).map_err(failed)?;
+        let shape = decoder.decode(&mut audio, &mut samples).map_err(failed)?;
         self.bundle.processing.apply(&mut samples, 0, shape.rate);
         let seconds = samples.len() as f64 / f64::from(shape.rate);
         if seconds < MIN_REFERENCE_SECONDS {
@@ -346,6 +360,7 @@ impl Synthesizer {
         settings: SynthesisSettings,
     ) -> Result<Vec<Speech>, SynthesisError> {
         rows.iter().try_for_each(|row| self.check_reference(row.reference))?;
+        self.check_settings(settings)?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::language::Language;
@@ -83,13 +84,25 @@ struct Voice {
 }
 
 impl Espeak {
-    /// Finds the program on the `PATH` and asks it once for its languages.
+    /// Finds the program on the `PATH` and asks it for its languages: once, as long as it is the same program.
     ///
     /// # Errors
     ///
     /// [`PhonemeError`] if it is not there, fails or hangs.
     pub fn find() -> Result<Espeak, PhonemeError> {
-        Espeak::at(&on_path()?)
+        Espeak::known(&on_path()?)
+    }
+
+    fn known(program: &Path) -> Result<Espeak, PhonemeError> {
+        static KNOWN: Mutex<Option<(String, Espeak)>> = Mutex::new(None);
+        let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = identity(program)?;
+        if let Some((_, espeak)) = lock().as_ref().filter(|(known, _)| *known == identity) {
+            return Ok(espeak.clone());
+        }
+        let espeak = Espeak::at(program)?;
+        *lock() = Some((identity, espeak.clone()));
+        Ok(espeak)
     }
 
     /// The same with a program of another name.
@@ -109,10 +122,7 @@ impl Espeak {
     ///
     /// [`PhonemeError::Missing`] if it is not there.
     pub fn identity() -> Result<String, PhonemeError> {
-        let path = on_path()?;
-        let about = path.metadata().map_err(PhonemeError::Missing)?;
-        let modified = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Ok(format!("{} {} {}", path.display(), about.len(), modified.map_or(0, |time| time.as_nanos())))
+        identity(&on_path()?)
     }
 
     /// What makes phonemes of a language.
@@ -144,6 +154,12 @@ impl Espeak {
         near.sort_by_key(|voice| (distance(voice), other_start(voice)));
         near.iter().take(NEAR).map(|voice| format!("{} ({})", voice.code, voice.name)).collect()
     }
+}
+
+fn identity(program: &Path) -> Result<String, PhonemeError> {
+    let about = program.metadata().map_err(PhonemeError::Missing)?;
+    let modified = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(format!("{} {} {}", program.display(), about.len(), modified.map_or(0, |time| time.as_nanos())))
 }
 
 /// The code is the second column, the name the fourth; other codes of a voice are in brackets at the end: `(fa-latn 3)`.
@@ -284,6 +300,31 @@ mod tests {
         let error = espeak.phonemizer(&"tlhx".parse().expect("a code")).expect_err("not there").to_string();
         assert!(error.ends_with("lists those that it knows"), "{error}");
         assert!(espeak.phonemizer(&"fa-IR".parse().expect("a code")).is_ok(), "the region is not known");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_is_asked_for_its_languages_once_until_it_is_another_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = std::env::temp_dir().join(format!("tandem-languages-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let (program, asked) = (dir.join("espeak-ng"), dir.join("asked"));
+        let install = |name: &str| {
+            let script =
+                format!("#!/bin/sh\necho asked >> {}\necho head\necho ' 5 fa --/M {name} x'\n", asked.display());
+            std::fs::write(&program, script).expect("written");
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("allowed");
+        };
+        let times = || std::fs::read_to_string(&asked).unwrap_or_default().lines().count();
+        install("Persian");
+        for _ in 0..3 {
+            assert_eq!(Espeak::known(&program).expect("it answers").voices[0].name, "Persian");
+        }
+        assert_eq!(times(), 1);
+        install("Persian_Updated");
+        assert_eq!(Espeak::known(&program).expect("it answers").voices[0].name, "Persian Updated");
+        assert_eq!(times(), 2);
+        std::fs::remove_dir_all(&dir).expect("ours");
     }
 
     #[cfg(unix)]

@@ -7,7 +7,8 @@ let lang = 'en', current = null, context = null, serverGone = false;
 // ---- language
 
 function text(key, values = {}) {
-  return Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, value), TEXTS[lang][key]);
+  // By a function: a value with `$&` in it is no pattern.
+  return Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, () => value), TEXTS[lang][key]);
 }
 
 function setLanguage(next) {
@@ -67,7 +68,7 @@ async function loadVoices(chosen) {
   const get = path => fetch(path, { headers: headers({}) });
   const [models, all] = await Promise.all([get('/v1/models'), get('/v1/voices')]);
   if (!models.ok) {
-    if (models.status === 401) $('more').open = true;
+    if (models.status === 401) { $('more').open = true; $('token').focus(); }
     complain(await explain(models));
     return false;
   }
@@ -90,12 +91,14 @@ async function look() {
       await loadVoices();
       say('back');
     }
-  } catch {
-    serverGone = true;
-    $('server').textContent = '';
-    complain(text('gone'));
-  }
+  } catch { gone(); }
   setTimeout(look, serverGone ? 1000 : 5000);
+}
+
+function gone() {
+  serverGone = true;
+  $('server').textContent = '';
+  complain(text('gone'));
 }
 
 // ---- sound
@@ -164,6 +167,7 @@ async function speak() {
   stop();
   complain('');
   if (!$('text').value.trim()) { complain(text('empty_text')); return; }
+  if (!form.reportValidity()) return;
   // A browser lets sound begin by a key or a click only.
   context = context || new AudioContext();
   context.resume();
@@ -228,7 +232,10 @@ function color(shade) {
   return COLORS[at].map((value, n) => value + part * (COLORS[at + 1][n] - value));
 }
 
+let drawn = null;
+
 function draw(details) {
+  drawn = details;
   const { bands, frames, tokens, durations } = details, mel = bytes(details.mel);
   const canvas = $('mel'), across = 4, up = 3, label = 22;
   canvas.width = frames * across;
@@ -254,7 +261,8 @@ function draw(details) {
     paint.fillStyle = 'rgb(255 255 255 / 0.75)';
     paint.fillRect(x, 0, 1, bands * up);
     paint.fillStyle = style.color;
-    if (token.trim()) paint.fillText(token, x + width / 2, bands * up + 16);
+    // What has no room is left out: a silence between two letters.
+    if (token.trim() && paint.measureText(token).width <= width + 2) paint.fillText(token, x + width / 2, bands * up + 16);
     start += durations[n];
   });
   canvas.setAttribute('aria-label', text('spectrogram_of', { sentence: details.sentence }));
@@ -271,15 +279,20 @@ function remember(take) {
   title.textContent = take.title.length > 120 ? `${take.title.slice(0, 120)}…` : take.title;
   const about = document.createElement('span');
   about.className = 'quiet';
-  about.textContent = ` ${$('voice').value} · ${take.seconds.toFixed(1)} s `;
+  const speaker = document.createElement('bdi');
+  speaker.textContent = $('voice').value;
+  const length = document.createElement('bdi');
+  length.textContent = text('length', { seconds: take.seconds.toFixed(1) });
+  about.append(speaker, ' · ', length);
   const again = document.createElement('button');
   again.type = 'button';
   again.dataset.text = 'again';
   again.textContent = text('again');
   again.addEventListener('click', () => { stop(); current = take; busy(false); take.replay(); });
   const save = document.createElement('a');
-  Object.assign(save, { href: address, download: name, textContent: 'WAV' });
-  item.append(title, about, again, ' ', save);
+  Object.assign(save, { href: address, download: name });
+  save.append(Object.assign(document.createElement('bdi'), { textContent: 'WAV' }));
+  item.append(title, ' ', about, ' ', again, ' ', save);
   $('history').prepend(item);
   $('past').hidden = false;
 }
@@ -304,6 +317,8 @@ $('upload').addEventListener('change', async () => {
   await loadVoices(name);
   say('uploaded', { name });
 });
+// Its letters have the color of the page.
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { if (drawn) draw(drawn); });
 document.addEventListener('keydown', event => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak(); }
   if (event.key === 'Escape') stop();
@@ -312,5 +327,4 @@ document.addEventListener('keydown', event => {
 let wanted = new URLSearchParams(location.search).get('lang');
 try { wanted = wanted || localStorage.getItem('lang'); } catch { /* a browser may forbid it */ }
 setLanguage(TEXTS[wanted] ? wanted : navigator.language.startsWith('fa') ? 'fa' : 'en');
-loadVoices().catch(() => complain(text('gone')));
-setTimeout(look, 5000);
+loadVoices().catch(gone).then(() => setTimeout(look, serverGone ? 1000 : 5000));

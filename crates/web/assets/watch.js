@@ -30,16 +30,32 @@ function update(id, html) {
   replace(part, html);
 }
 
+let source = null;
+
 function listen() {
+  if (source || document.hidden) return;
   const lang = document.documentElement.lang, query = main.dataset.query;
-  const source = new EventSource(`/events?${query}${query ? '&' : ''}lang=${lang}`);
+  source = new EventSource(`/events?${query}${query ? '&' : ''}lang=${lang}`);
   source.addEventListener('open', () => { live.textContent = '●'; live.classList.add('good'); });
   source.addEventListener('message', event => {
     for (const [id, html] of Object.entries(JSON.parse(event.data).parts)) update(id, html);
     document.body.dataset.events = Number(document.body.dataset.events || 0) + 1;
   });
-  // The browser connects again by itself.
-  source.addEventListener('error', () => { live.textContent = main.dataset.lost; live.classList.remove('good'); });
+  source.addEventListener('error', () => {
+    live.textContent = main.dataset.lost;
+    live.classList.remove('good');
+    // The browser connects again by itself, but for an answer that is none of ours.
+    if (source?.readyState === EventSource.CLOSED) { deafen(); setTimeout(listen, 3000); }
+  });
 }
 
-if (!document.getElementById('enter')) listen();
+function deafen() {
+  source?.close();
+  source = null;
+}
+
+if (!document.getElementById('enter')) {
+  listen();
+  // A browser has few connections to a server: pages that nobody sees leave theirs to others.
+  document.addEventListener('visibilitychange', () => document.hidden ? deafen() : listen());
+}

@@ -1,9 +1,10 @@
 //! Bodies of requests, read within limits of size and time.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use hyper::header::CONTENT_TYPE;
 
 use crate::errors::ApiError;
@@ -11,6 +12,42 @@ use crate::http::{Request, header};
 
 /// Bytes of a body that is too large which are read and forgotten.
 const MOST_SKIPPED: usize = 32 << 20;
+
+/// How long what nobody wanted to read is read.
+const SKIPPING: Duration = Duration::from_secs(1);
+
+/// The body of a request, until somebody takes it.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestBody(Arc<Mutex<Option<Incoming>>>);
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming) -> RequestBody {
+        RequestBody(Arc::new(Mutex::new(Some(body))))
+    }
+
+    fn take(&self) -> Option<Incoming> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Reads what was not taken, within reason: who is still sending does not read the answer, and a connection that is closed
+    /// before it was read takes the answer away.
+    pub(crate) async fn skip(&self) {
+        let Some(mut body) = self.take() else { return };
+        let skipping = async {
+            let mut skipped = 0;
+            while let Some(Ok(frame)) = next(&mut body).await
+                && skipped < MOST_SKIPPED
+            {
+                skipped += frame.into_data().map_or(0, |data| data.len());
+            }
+        };
+        let _ = tokio::time::timeout(SKIPPING, skipping).await;
+    }
+}
+
+async fn next(body: &mut Incoming) -> Option<hyper::Result<Frame<Bytes>>> {
+    std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await
+}
 
 /// Refuses a body of another kind. Pages of other sites can send texts and forms to this address without asking; JSON and audio
 /// they cannot.
@@ -25,12 +62,12 @@ pub(crate) fn expect_type(request: &Request, fits: impl Fn(&str) -> bool, wanted
 }
 
 /// All of a body.
-pub(crate) async fn read(mut body: Incoming, most: usize, timeout: Duration) -> Result<Vec<u8>, ApiError> {
+pub(crate) async fn read(body: &RequestBody, most: usize, timeout: Duration) -> Result<Vec<u8>, ApiError> {
+    let Some(mut body) = body.take() else { return Ok(Vec::new()) };
     let reading = async {
         let (mut bytes, mut skipped) = (Vec::new(), 0);
         loop {
-            let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
-            let data = match frame {
+            let data = match next(&mut body).await {
                 None if skipped == 0 => return Ok(bytes),
                 None => return Err(too_large(most)),
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),

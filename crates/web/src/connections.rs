@@ -1,26 +1,28 @@
 //! Connections: at most so many, none that waits forever. When all are taken, the one that has been idle longest makes room;
 //! if none is, a newcomer is told to come back.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hyper::body::{Bytes, Frame, SizeHint};
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
 
+use crate::body::RequestBody;
 use crate::errors::ApiError;
-use crate::http::{Body, Handler, Request, Response};
+use crate::http::{Body, Handler, Response};
+use crate::patience::Impatient;
+use crate::seats::{Connections, Seat};
 
 /// What connections may cost.
 #[derive(Clone, Copy, Debug)]
@@ -39,108 +41,24 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long somebody who is turned away is listened to.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
 
+/// How long a connection that makes room can still ask something, and is told why not.
+const LAST_WORD: Duration = Duration::from_millis(250);
+
+/// Connections that wait to be accepted while others make room.
+const BACKLOG: u32 = 1024;
+
 /// What is said when there is no room.
 const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-type: application/json\r\n\
 content-length: 109\r\n\r\n{\"error\":{\"message\":\"too many connections\",\"type\":\"server_error\",\"param\":null,\"code\":\"too_many_connections\"}}";
 
-/// What a connection does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// Waits for a request, since then.
-    Waiting(Instant),
-    /// Answers one.
-    Answering,
-    /// Has given its place to another one, and ends.
-    Ending,
-}
-
-/// A connection, as the others see it.
-#[derive(Debug)]
-struct Seat {
-    doing: Mutex<Doing>,
-    close: Notify,
-}
-
-impl Seat {
-    fn new() -> Seat {
-        Seat { doing: Mutex::new(Doing::Waiting(Instant::now())), close: Notify::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Doing> {
-        self.doing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A request has come; whether it can be answered.
-    fn begin(&self) -> bool {
-        let mut doing = self.lock();
-        let fine = *doing != Doing::Ending;
-        if fine {
-            *doing = Doing::Answering;
-        }
-        fine
-    }
-
-    /// The answer is sent.
-    fn end(&self) {
-        let mut doing = self.lock();
-        if *doing == Doing::Answering {
-            *doing = Doing::Waiting(Instant::now());
-        }
-    }
-
-    fn waiting_since(&self) -> Option<Instant> {
-        match *self.lock() {
-            Doing::Waiting(since) => Some(since),
-            _ => None,
-        }
-    }
-
-    /// Ends it if it waits.
-    fn evict(&self) -> bool {
-        let mut doing = self.lock();
-        let waits = matches!(*doing, Doing::Waiting(_));
-        if waits {
-            *doing = Doing::Ending;
-            self.close.notify_one();
-        }
-        waits
-    }
-}
-
-/// All open connections.
-#[derive(Debug, Default)]
-pub(crate) struct Connections {
-    seats: Mutex<BTreeMap<u64, Arc<Seat>>>,
-}
-
-impl Connections {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Seat>>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// A place for a connection, if need be that of the one that is idle longest.
-    fn take(&self, number: u64, most: usize) -> Option<Arc<Seat>> {
-        let mut seats = self.lock();
-        if seats.len() >= most {
-            let oldest = seats.iter().filter_map(|(number, seat)| Some((seat.waiting_since()?, *number))).min()?.1;
-            // A request may have come meanwhile; then there is no room this time.
-            if !seats.get(&oldest)?.evict() {
-                return None;
-            }
-            seats.remove(&oldest);
-        }
-        let seat = Arc::new(Seat::new());
-        seats.insert(number, seat.clone());
-        Some(seat)
-    }
-
-    fn release(&self, number: u64) {
-        self.lock().remove(&number);
-    }
+/// Listens.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As the standard library does: a server that was ended can be started again at once.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until `stop` is set; then finishes what is under way. `refused` hears of each connection that found no room.
@@ -158,7 +76,8 @@ pub(crate) async fn serve(
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
-            accepted = listener.accept() => {
+            // Those who make room or are turned away are there for a moment more; newcomers wait rather than being too many.
+            accepted = listener.accept(), if tasks.len() < 2 * limits.most => {
                 let Ok((stream, _)) = accepted else {
                     // Out of descriptors, most likely: others must close first.
                     tokio::time::sleep(LOOK).await;
@@ -173,6 +92,9 @@ pub(crate) async fn serve(
                             one(stream, handler, limits, seat, stopping, stop).await;
                             connections.release(number);
                         });
+                        // It is looked at, and what it asks already is read, before the next one may need its place.
+                        tokio::task::yield_now().await;
+                        tokio::task::yield_now().await;
                     }
                     None => {
                         refused();
@@ -191,9 +113,7 @@ pub(crate) async fn serve(
     }
     drop(listener);
     stopping.notify_waiters();
-    for seat in connections.lock().values() {
-        seat.evict();
-    }
+    connections.evict_idle();
     while tasks.join_next().await.is_some() {}
 }
 
@@ -207,7 +127,7 @@ async fn one(
 ) {
     // Audio is to be heard when it is made, not when a packet is full.
     let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(Impatient { stream, patience: limits.write_timeout, waiting: None });
+    let io = TokioIo::new(Impatient::new(stream, limits.write_timeout, seat.clone(), stop.clone()));
     let service = Counted { handler, seat: seat.clone() };
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -223,10 +143,10 @@ async fn one(
     loop {
         tokio::select! {
             _ = connection.as_mut() => return,
-            () = seat.close.notified() => {
+            () = seat.evicted() => {
                 connection.as_mut().graceful_shutdown();
-                // One that never asked does not end by itself; one that asked just now is still told why.
-                let _ = tokio::time::timeout(TURNED_AWAY, connection.as_mut()).await;
+                // One that never asked does not end by itself; one that asks just now is still told why.
+                let _ = tokio::time::timeout(LAST_WORD, connection.as_mut()).await;
                 return;
             }
             () = over.as_mut(), if !told => {
@@ -255,28 +175,34 @@ struct Counted {
     seat: Arc<Seat>,
 }
 
-impl Service<Request> for Counted {
+impl Service<hyper::Request<Incoming>> for Counted {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request) -> Self::Future {
+    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
         if !self.seat.begin() {
             let refusal = ApiError::new(503, "too_many_connections", "too many connections").retry_after(5);
             return Box::pin(std::future::ready(Ok(refusal.response())));
         }
+        let request = request.map(RequestBody::new);
+        let rest = request.body().clone();
         let answer = (self.handler)(request);
         let busy = Busy(self.seat.clone());
-        Box::pin(async move { Ok(answer.await.map(|body| Body::made(Watched { body, _busy: busy }))) })
+        Box::pin(async move {
+            let answer = answer.await;
+            rest.skip().await;
+            Ok(answer.map(|body| Body::made(Watched { body, _busy: busy })))
+        })
     }
 }
 
-/// Idle again when this is gone: with the last byte of the answer, or with the answer itself.
+/// The answer is made when this is gone: all of its bytes are on their way.
 struct Busy(Arc<Seat>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.made();
     }
 }
 
@@ -305,87 +231,9 @@ impl hyper::body::Body for Watched {
     }
 }
 
-/// A stream whose writes fail when the other side takes nothing for a while.
-struct Impatient {
-    stream: TcpStream,
-    patience: Duration,
-    waiting: Option<Pin<Box<Sleep>>>,
-}
-
-impl Impatient {
-    fn bounded<T>(&mut self, context: &mut Context<'_>, answer: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if answer.is_ready() {
-            self.waiting = None;
-            return answer;
-        }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        match waiting.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl AsyncRead for Impatient {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Impatient {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let answer = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, answer)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let answer = Pin::new(&mut self.stream).poll_flush(context);
-        self.bounded(context, answer)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let answer = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.bounded(context, answer)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let answer = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.bounded(context, answer)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_one_that_is_idle_longest_makes_room() {
-        let connections = Connections::default();
-        let seats: Vec<Arc<Seat>> = (1..=3).map(|number| connections.take(number, 3).expect("room")).collect();
-        assert!(seats[0].begin());
-        connections.take(4, 3).expect("the second made room");
-        assert_eq!(connections.lock().keys().copied().collect::<Vec<_>>(), [1, 3, 4]);
-        assert!(!seats[1].begin(), "a request that comes too late is told so");
-        for seat in connections.lock().values() {
-            seat.begin();
-        }
-        assert!(connections.take(5, 3).is_none(), "all are busy");
-        connections.release(3);
-        assert!(connections.take(5, 3).is_some());
-    }
 
     #[test]
     fn the_length_of_the_refusal_is_right() {

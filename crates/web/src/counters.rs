@@ -25,6 +25,19 @@ struct Totals {
     refused_connections: u64,
 }
 
+/// What is there now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gauges {
+    /// Requests for speech that are admitted.
+    pub(crate) requests: usize,
+    /// Sentences that wait.
+    pub(crate) pending: usize,
+    /// Recordings that are being uploaded.
+    pub(crate) uploads: usize,
+    /// Connections.
+    pub(crate) connections: usize,
+}
+
 /// Totals since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -78,8 +91,8 @@ impl Counters {
         if totals.sentences == 0 { 1.0 } else { sentences as f64 * totals.busy_s / totals.sentences as f64 }
     }
 
-    /// In Prometheus' words; `requests` are admitted and `pending` sentences wait.
-    pub(crate) fn exposition(&self, requests: usize, pending: usize, connections: usize) -> String {
+    /// In Prometheus' words.
+    pub(crate) fn exposition(&self, now: Gauges) -> String {
         let totals = self.lock();
         let mut text = String::new();
         let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
@@ -93,9 +106,10 @@ impl Counters {
             .map(|((path, status), count)| (format!("{{path=\"{path}\",status=\"{status}\"}}"), *count as f64))
             .collect();
         metric("responses_total", "counter", "Responses by path and status.", &responses);
-        metric("requests", "gauge", "Requests for speech that are admitted.", &one(requests as f64));
-        metric("pending_sentences", "gauge", "Sentences that wait.", &one(pending as f64));
-        metric("connections", "gauge", "Open connections.", &one(connections as f64));
+        metric("requests", "gauge", "Requests for speech that are admitted.", &one(now.requests as f64));
+        metric("pending_sentences", "gauge", "Sentences that wait.", &one(now.pending as f64));
+        metric("uploads", "gauge", "Recordings that are being uploaded.", &one(now.uploads as f64));
+        metric("connections", "gauge", "Open connections.", &one(now.connections as f64));
         metric(
             "refused_connections_total",
             "counter",
@@ -150,7 +164,7 @@ mod tests {
         }
         counters.response("/v1/audio/speech", 200);
         counters.batch(4, 8.0, 2.0);
-        let text = counters.exposition(1, 2, 3);
+        let text = counters.exposition(Gauges { requests: 1, pending: 2, ..Gauges::default() });
         for line in [
             "tandem_serve_first_byte_seconds_bucket{le=\"0.01\"} 1",
             "tandem_serve_first_byte_seconds_bucket{le=\"0.05\"} 3",

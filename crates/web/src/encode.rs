@@ -1,5 +1,5 @@
-//! Waveforms as bytes, sentence by sentence: PCM, WAV and FLAC. What is encoded piece by piece is what is encoded at once, but
-//! for the lengths in the header, which a stream does not know.
+//! Waveforms as bytes, sentence by sentence: PCM, WAV and FLAC. A stream does not know its length; what is collected gets the
+//! true one into its header at the end.
 
 use flacenc::component::{BitRepr, StreamInfo};
 use flacenc::config;
@@ -16,7 +16,8 @@ const BLOCK: usize = 4096;
 pub(crate) struct Encoder {
     kind: Kind,
     rate: u32,
-    started: bool,
+    /// None before the header.
+    samples: Option<u64>,
 }
 
 enum Kind {
@@ -40,16 +41,17 @@ impl Encoder {
             AudioFormat::Wav => Kind::Wav,
             AudioFormat::Flac => Kind::Flac(Box::new(Flac::new(rate)?)),
         };
-        Ok(Encoder { kind, rate, started: false })
+        Ok(Encoder { kind, rate, samples: None })
     }
 
     /// The bytes of the next samples, after those of the header if they are the first.
     pub(crate) fn push(&mut self, samples: &[f32]) -> Result<Vec<u8>, String> {
-        let first = !std::mem::replace(&mut self.started, true);
+        let first = self.samples.is_none();
+        self.samples = Some(self.samples.unwrap_or(0) + samples.len() as u64);
         match &mut self.kind {
             Kind::Pcm => Ok(pcm(samples)),
             Kind::Wav => {
-                let mut bytes = if first { endless_header(self.rate) } else { Vec::new() };
+                let mut bytes = if first { wav_header(self.rate, None) } else { Vec::new() };
                 bytes.extend(pcm(samples));
                 Ok(bytes)
             }
@@ -73,29 +75,23 @@ impl Encoder {
         }
         Ok(bytes)
     }
-}
 
-/// All of it at once, with the true lengths in the header.
-pub(crate) fn encode(format: AudioFormat, samples: &[f32], rate: u32) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    match format {
-        AudioFormat::Pcm => return Ok(pcm(samples)),
-        AudioFormat::Wav => write_wav(samples, rate, &mut bytes).map_err(|error| error.to_string())?,
-        AudioFormat::Flac => {
-            let mut flac = Flac::new(rate)?;
-            let mut body = Vec::new();
-            flac.rest.extend(samples.iter().map(|&sample| i32::from(quantized(sample))));
-            flac.info.set_total_samples(samples.len());
-            bytes = flac.header()?;
-            flac.frames_of(BLOCK, &mut body)?;
-            let last = flac.rest.len();
-            if last > 0 {
-                flac.frames_of(last, &mut body)?;
+    /// Puts the lengths into the header of a stream of which all bytes are there.
+    pub(crate) fn complete(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        let samples = self.samples.unwrap_or(0);
+        let header = match &mut self.kind {
+            Kind::Pcm => Vec::new(),
+            Kind::Wav => wav_header(self.rate, Some(samples)),
+            Kind::Flac(flac) => {
+                flac.info.set_total_samples(samples as usize);
+                flac.header()?
             }
-            bytes.extend(body);
+        };
+        if let Some(place) = bytes.get_mut(..header.len()) {
+            place.copy_from_slice(&header);
         }
+        Ok(())
     }
-    Ok(bytes)
 }
 
 impl Flac {
@@ -146,12 +142,13 @@ fn pcm(samples: &[f32]) -> Vec<u8> {
     samples.iter().flat_map(|&sample| quantized(sample).to_le_bytes()).collect()
 }
 
-/// A header whose lengths say "until it ends", as other servers have it.
-fn endless_header(rate: u32) -> Vec<u8> {
+/// A header of so many samples; of a stream, whose lengths say "until it ends", as other servers have it.
+fn wav_header(rate: u32, samples: Option<u64>) -> Vec<u8> {
     let mut header = Vec::new();
     write_wav(&[], rate, &mut header).expect("memory is written to");
-    header[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-    header[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
+    let bytes = samples.and_then(|samples| u32::try_from(2 * samples).ok()).unwrap_or(u32::MAX);
+    header[4..8].copy_from_slice(&bytes.saturating_add(36).to_le_bytes());
+    header[40..44].copy_from_slice(&bytes.to_le_bytes());
     header
 }
 
@@ -173,45 +170,51 @@ mod tests {
         (shape.rate, out)
     }
 
+    /// Piece by piece, as it is sent and as it is collected.
+    fn encoded(format: AudioFormat, samples: &[f32], rate: u32, piece: usize) -> (Vec<u8>, Vec<u8>) {
+        let mut encoder = Encoder::new(format, rate).expect("a rate");
+        let mut bytes: Vec<u8> = Vec::new();
+        for part in samples.chunks(piece) {
+            bytes.extend(encoder.push(part).expect("encodes"));
+        }
+        bytes.extend(encoder.finish().expect("encodes"));
+        let mut whole = bytes.clone();
+        encoder.complete(&mut whole).expect("a header");
+        (bytes, whole)
+    }
+
     #[test]
-    fn flac_is_lossless_at_once_and_in_pieces_of_any_size() {
+    fn flac_is_lossless_in_pieces_of_any_size() {
         for count in [1, 100, BLOCK, BLOCK + 1, 3 * BLOCK - 7] {
             let samples = wave(count);
             let mut wav = Vec::new();
             write_wav(&samples, 22_050, &mut wav).expect("written");
             let wanted = decoded(wav);
-            assert_eq!(
-                decoded(encode(AudioFormat::Flac, &samples, 22_050).expect("encodes")),
-                wanted,
-                "{count} at once"
-            );
             for piece in [1000, 4096, 9000] {
-                let mut encoder = Encoder::new(AudioFormat::Flac, 22_050).expect("a rate");
-                let mut bytes: Vec<u8> = Vec::new();
-                for part in samples.chunks(piece) {
-                    bytes.extend(encoder.push(part).expect("encodes"));
-                }
-                bytes.extend(encoder.finish().expect("encodes"));
-                assert_eq!(decoded(bytes), wanted, "{count} in pieces of {piece}");
+                let (stream, whole) = encoded(AudioFormat::Flac, &samples, 22_050, piece);
+                // The header says how many there are: 36 bits from the 21st byte on.
+                let said = u64::from_be_bytes(whole[18..26].try_into().expect("eight")) & 0xF_FFFF_FFFF;
+                assert_eq!(said, count as u64);
+                assert_eq!(decoded(stream), wanted, "{count} in pieces of {piece}");
+                assert_eq!(decoded(whole), wanted, "{count} in pieces of {piece}, complete");
             }
         }
     }
 
     #[test]
     fn flac_is_smaller_than_wav() {
-        let samples = wave(50_000);
-        let flac = encode(AudioFormat::Flac, &samples, 22_050).expect("encodes").len();
+        let flac = encoded(AudioFormat::Flac, &wave(50_000), 22_050, 50_000).0.len();
         assert!(flac < 60_000, "{flac} bytes of 100,000");
     }
 
     #[test]
     fn wav_and_pcm_have_the_same_samples() {
         let samples = [wave(5000), vec![2.0, -2.0, f32::NAN]].concat();
-        let pcm = encode(AudioFormat::Pcm, &samples, 8000).expect("encodes");
-        let wav = encode(AudioFormat::Wav, &samples, 8000).expect("encodes");
-        assert_eq!(wav[44..], pcm);
-        let mut encoder = Encoder::new(AudioFormat::Wav, 8000).expect("a rate");
-        let streamed: Vec<u8> = samples.chunks(999).flat_map(|part| encoder.push(part).expect("encodes")).collect();
-        assert_eq!((&streamed[..4], &streamed[4..8], &streamed[44..]), (&b"RIFF"[..], &[255; 4][..], &pcm[..]));
+        let (pcm, _) = encoded(AudioFormat::Pcm, &samples, 8000, 999);
+        let (stream, whole) = encoded(AudioFormat::Wav, &samples, 8000, 999);
+        assert_eq!((&stream[..4], &stream[4..8], &stream[44..]), (&b"RIFF"[..], &[255; 4][..], &pcm[..]));
+        let mut at_once = Vec::new();
+        write_wav(&samples, 8000, &mut at_once).expect("written");
+        assert_eq!(whole, at_once);
     }
 }

@@ -8,13 +8,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use rayon::iter::ParallelIterator;
+use rayon::slice::ParallelSliceMut;
 use tandem_model::HostReference;
-use tandem_synth::{Row, Sentence, SynthesisSettings, Take, Utterance};
+use tandem_synth::{Row, Sentence, SynthesisSettings, Take};
 use tokio::sync::mpsc;
 
 use crate::counters::Counters;
 use crate::schedule::{Waiting, choose};
 use crate::voices::LoadedVoice;
+use crate::writer::Writer;
 
 /// Sentences that wait for a client to read them, at most.
 const UNREAD: usize = 8;
@@ -37,13 +40,17 @@ pub(crate) struct Order {
     pub(crate) reference: Option<Arc<HostReference>>,
     pub(crate) take: Take,
     pub(crate) sentences: Vec<Sentence>,
+    pub(crate) writer: Writer,
 }
 
-/// A sentence as it was spoken, and its tokens.
-pub(crate) struct Spoken {
-    pub(crate) utterance: Utterance,
-    pub(crate) ids: Vec<i32>,
+/// A sentence as it is sent.
+pub(crate) struct Chunk {
+    pub(crate) bytes: Vec<u8>,
+    /// How long the answer is with it.
+    pub(crate) seconds: f64,
 }
+
+type Sent = Result<Chunk, String>;
 
 /// All requests are taken: come back later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +61,20 @@ pub(crate) struct Full {
 
 struct Job {
     number: u64,
-    order: Order,
+    voice: Arc<LoadedVoice>,
+    reference: Option<Arc<HostReference>>,
+    take: Take,
+    writer: Arc<Mutex<Writer>>,
     pending: VecDeque<Sentence>,
     quota: usize,
     served: u64,
-    out: mpsc::Sender<Result<Spoken, String>>,
-    /// Its place among the requests that are admitted.
-    _seat: Seat,
+    out: mpsc::Sender<Sent>,
+    _place: Place,
 }
 
 struct State {
     jobs: Vec<Job>,
-    seats: usize,
+    places: usize,
     numbers: u64,
     batches: u64,
     stopping: bool,
@@ -83,21 +92,21 @@ pub(crate) struct Engine {
 }
 
 /// A place among the requests that are admitted, free again when this value is gone.
-pub(crate) struct Seat {
+pub(crate) struct Place {
     engine: Arc<Engine>,
     pub(crate) number: u64,
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Place").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
         // Never while the state is locked: jobs are dropped outside.
-        self.engine.lock().seats -= 1;
+        self.engine.lock().places -= 1;
     }
 }
 
@@ -105,11 +114,12 @@ impl Drop for Seat {
 pub(crate) struct Speech {
     engine: Arc<Engine>,
     number: u64,
-    receiver: mpsc::Receiver<Result<Spoken, String>>,
+    receiver: mpsc::Receiver<Sent>,
+    writer: Arc<Mutex<Writer>>,
 }
 
 impl Speech {
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Spoken, String>>> {
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Sent>> {
         let answer = self.receiver.poll_recv(context);
         if answer.is_ready() {
             // There is room for another sentence.
@@ -118,8 +128,13 @@ impl Speech {
         answer
     }
 
-    pub(crate) async fn next(&mut self) -> Option<Result<Spoken, String>> {
+    pub(crate) async fn next(&mut self) -> Option<Sent> {
         std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The writer of an answer whose sentences are all there.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +154,7 @@ impl Engine {
         hook: Option<BatchHook>,
         counters: Arc<Counters>,
     ) -> (Arc<Engine>, std::thread::JoinHandle<()>) {
-        let state = State { jobs: Vec::new(), seats: 0, numbers: 0, batches: 0, stopping: false };
+        let state = State { jobs: Vec::new(), places: 0, numbers: 0, batches: 0, stopping: false };
         let engine = Arc::new(Engine {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -171,39 +186,53 @@ impl Engine {
         state.jobs = kept;
         drop(state);
         self.counters.abandoned_sentences(gone.iter().map(|job| job.pending.len()).sum());
-        // Seats are given back outside of the lock.
+        // Places are given back outside of the lock.
         drop(gone);
         self.changed.notify_one();
     }
 
     /// A place for a request, before anything is done for it.
-    pub(crate) fn admit(self: &Arc<Engine>) -> Result<Seat, Full> {
+    pub(crate) fn admit(self: &Arc<Engine>) -> Result<Place, Full> {
         let mut state = self.lock();
-        if state.seats >= self.most_requests {
+        if state.places >= self.most_requests {
             let pending: usize = state.jobs.iter().map(|job| job.pending.len()).sum();
             let seconds = self.counters.seconds_for(pending);
             return Err(Full { retry_after_s: seconds.ceil().clamp(1.0, 120.0) as u64 });
         }
-        state.seats += 1;
+        state.places += 1;
         state.numbers += 1;
-        Ok(Seat { engine: self.clone(), number: state.numbers })
+        Ok(Place { engine: self.clone(), number: state.numbers })
     }
 
     /// Queues the sentences of a request.
-    pub(crate) fn submit(self: &Arc<Engine>, seat: Seat, mut order: Order) -> Speech {
+    pub(crate) fn submit(self: &Arc<Engine>, place: Place, order: Order) -> Speech {
         let (out, receiver) = mpsc::channel(UNREAD);
-        let number = seat.number;
-        let pending = VecDeque::from(std::mem::take(&mut order.sentences));
-        let job = Job { number, order, pending, quota: 1, served: 0, out, _seat: seat };
-        self.lock().jobs.push(job);
+        let Order { voice, reference, take, sentences, writer } = order;
+        let (number, writer) = (place.number, Arc::new(Mutex::new(writer)));
+        let mut state = self.lock();
+        // As if it had just had its turn: whoever waits longer goes first.
+        let served = state.batches;
+        state.jobs.push(Job {
+            number,
+            voice,
+            reference,
+            take,
+            writer: writer.clone(),
+            pending: sentences.into(),
+            quota: 1,
+            served,
+            out,
+            _place: place,
+        });
+        drop(state);
         self.changed.notify_one();
-        Speech { engine: self.clone(), number, receiver }
+        Speech { engine: self.clone(), number, receiver, writer }
     }
 
     /// Requests that are admitted, and sentences that wait.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.seats, state.jobs.iter().map(|job| job.pending.len()).sum())
+        (state.places, state.jobs.iter().map(|job| job.pending.len()).sum())
     }
 
     /// Lets the thread end once nothing is left to do.
@@ -232,13 +261,13 @@ impl Engine {
                 drop(state);
                 let left: usize = over.iter().map(|job| job.pending.len()).sum();
                 self.counters.abandoned_sentences(left);
-                // Seats are given back outside of the lock.
+                // Places are given back outside of the lock.
                 drop(over);
                 continue;
             }
             let waiting: Vec<Waiting> = (state.jobs.iter())
                 .map(|job| Waiting {
-                    voice: Arc::as_ptr(&job.order.voice) as usize,
+                    voice: Arc::as_ptr(&job.voice) as usize,
                     pending: job.pending.len(),
                     room: job.out.capacity(),
                     quota: job.quota,
@@ -264,9 +293,10 @@ impl Engine {
                     batch.push(Piece {
                         request: job.number,
                         sentence,
-                        voice: job.order.voice.clone(),
-                        reference: job.order.reference.clone(),
-                        take: job.order.take,
+                        voice: job.voice.clone(),
+                        reference: job.reference.clone(),
+                        take: job.take,
+                        writer: job.writer.clone(),
                         out: job.out.clone(),
                     });
                 }
@@ -281,35 +311,41 @@ impl Engine {
         let planned = batch.len();
         batch.retain(|piece| !piece.out.is_closed());
         self.counters.abandoned_sentences(planned - batch.len());
-        let Some(first) = batch.first() else { return };
-        let voice = first.voice.clone();
+        if batch.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        let made = match self.speak(&batch) {
+            Ok(made) => made.into_iter().map(Ok).collect(),
+            Err(message) => {
+                self.counters.failed_batch();
+                // What is wrong with one of them is not the fault of the others.
+                let alone = |piece| self.speak(std::slice::from_ref(piece)).map(|mut made| made.remove(0));
+                if batch.len() == 1 { vec![Err(message)] } else { batch.iter().map(alone).collect() }
+            }
+        };
+        let audio_s: f64 = made.iter().flatten().map(tandem_synth::Speech::seconds).sum();
+        self.counters.batch(batch.len(), audio_s, began.elapsed().as_secs_f64());
+        let mut all: Vec<(Piece, Result<tandem_synth::Speech, String>)> = batch.into_iter().zip(made).collect();
+        // Sentences of a request are beside each other, in their order.
+        all.par_chunk_by_mut(|(a, _), (b, _)| a.request == b.request).for_each(|of_one| {
+            for (piece, speech) in of_one {
+                // There is room: no more is taken than fits. An error means that the client has left.
+                let _ = piece.out.try_send(piece.write(speech));
+            }
+        });
+    }
+
+    /// The sentences of a batch, at once. A kernel that panics must not end the service of everybody else.
+    fn speak(&self, batch: &[Piece]) -> Result<Vec<tandem_synth::Speech>, String> {
+        let Some(first) = batch.first() else { return Ok(Vec::new()) };
         let rows: Vec<Row<'_>> = (batch.iter())
             .map(|piece| Row { ids: &piece.sentence.ids, reference: piece.reference.as_deref(), take: piece.take })
             .collect();
-        let began = Instant::now();
-        // A kernel that panics must not end the service of everybody else.
-        let made = catch_unwind(AssertUnwindSafe(|| voice.synthesizer.synthesize_rows(&rows, self.settings)));
-        drop(rows);
-        let made = match made {
+        let speak = || first.voice.synthesizer.synthesize_rows(&rows, self.settings);
+        match catch_unwind(AssertUnwindSafe(speak)) {
             Ok(made) => made.map_err(|error| error.to_string()),
             Err(_) => Err("synthesis panicked".to_owned()),
-        };
-        match made {
-            Ok(all) => {
-                let audio_s: f64 = all.iter().map(tandem_synth::Speech::seconds).sum();
-                self.counters.batch(batch.len(), audio_s, began.elapsed().as_secs_f64());
-                for (Piece { sentence, out, .. }, speech) in batch.into_iter().zip(all) {
-                    let utterance = Utterance { text: sentence.text, speech };
-                    // There is room: no more is taken than fits. An error means that the client has left.
-                    let _ = out.try_send(Ok(Spoken { utterance, ids: sentence.ids }));
-                }
-            }
-            Err(message) => {
-                self.counters.failed_batch();
-                for piece in batch {
-                    let _ = piece.out.try_send(Err(message.clone()));
-                }
-            }
         }
     }
 }
@@ -320,5 +356,18 @@ struct Piece {
     voice: Arc<LoadedVoice>,
     reference: Option<Arc<HostReference>>,
     take: Take,
-    out: mpsc::Sender<Result<Spoken, String>>,
+    writer: Arc<Mutex<Writer>>,
+    out: mpsc::Sender<Sent>,
+}
+
+impl Piece {
+    fn write(&self, speech: &Result<tandem_synth::Speech, String>) -> Sent {
+        let speech = speech.as_ref().map_err(Clone::clone)?;
+        let write = || {
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let bytes = writer.write(&self.sentence, speech)?;
+            Ok(Chunk { bytes, seconds: writer.seconds() })
+        };
+        catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| Err("encoding panicked".to_owned()))
+    }
 }

@@ -1,5 +1,7 @@
 //! `--follow`: a later checkpoint of a run is loaded beside the one that speaks, and then takes its place.
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,30 +14,34 @@ use crate::voices::LoadVoice;
 
 /// How often it is looked for one.
 const EVERY: Duration = Duration::from_secs(1);
+/// How often a checkpoint is tried that cannot be loaded: a shared file system may show a part of it first.
+const TRIES: u32 = 5;
 
 /// Looks until `stop` is set.
 pub(crate) fn start(shared: Arc<Shared>, load: LoadVoice, stop: Arc<AtomicBool>, on_event: OnEvent) -> JoinHandle<()> {
     let look = move || {
-        // A checkpoint that could not be loaded is not tried again: the next one is.
-        let mut refused = Vec::new();
+        let mut tries = BTreeMap::new();
         while !stop.load(Ordering::SeqCst) {
             for (model, run, loaded) in shared.voices.loaded() {
                 let Ok(found) = checkpoint::find(&run) else { continue };
-                if found == loaded || refused.contains(&found) {
+                let tried: &mut u32 = tries.entry(found.clone()).or_default();
+                if found == loaded || *tried >= TRIES {
                     continue;
                 }
-                match load(&found) {
+                *tried += 1;
+                let opened = catch_unwind(AssertUnwindSafe(|| load(&found)));
+                match opened.unwrap_or_else(|_| Err("loading it panicked".to_owned())) {
                     Ok(voice) => {
                         let step = voice.step;
                         shared.voices.replace(&model, voice);
                         shared.counters.reload(true);
                         on_event(ServeEvent::Reloaded { model, step });
                     }
-                    Err(reason) => {
+                    Err(reason) if *tried == TRIES => {
                         shared.counters.reload(false);
-                        refused.push(found);
                         on_event(ServeEvent::ReloadFailed { model, reason });
                     }
+                    Err(_) => {}
                 }
             }
             std::thread::sleep(EVERY);

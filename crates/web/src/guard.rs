@@ -22,10 +22,12 @@ pub(crate) struct Guard {
     pub(crate) token: Option<String>,
     /// Paths that need no token.
     pub(crate) open: fn(&str) -> bool,
-    /// There is a page, `/enter`, that asks for the token.
-    pub(crate) form: bool,
-    /// Only reachable from this machine: then its names are the only ones it has.
+    /// Pages: there is another one, `/enter`, that asks for the token.
+    pub(crate) pages: &'static [&'static str],
+    /// Only reachable from this machine: then its names are the only ones it has, and those of a proxy.
     pub(crate) loopback: bool,
+    /// Names that a proxy has.
+    pub(crate) hosts: Vec<String>,
 }
 
 impl Guard {
@@ -34,7 +36,7 @@ impl Guard {
         let path = request.uri().path();
         let error = self.refuses(path, request.headers())?;
         // A browser is asked for the token where there is a form for it.
-        let ask = error.status == 401 && self.form && path == "/";
+        let ask = error.status == 401 && self.pages.contains(&path);
         Some(if ask { http::redirect("/enter") } else { error.response() })
     }
 
@@ -42,28 +44,39 @@ impl Guard {
         let text = |name: header::HeaderName| http::header(headers, name);
         let host = text(header::HOST).unwrap_or_default();
         // A name of somebody else that leads here (DNS rebinding) is not one of ours.
-        if self.loopback && !host.is_empty() && !is_local(host) {
+        if self.loopback && !host.is_empty() && !is_local(host) && !self.is_ours(host) {
             return Some(ApiError::new(
                 403,
                 "wrong_host",
-                format!("`{}` is not a name of this server", host.escape_debug()),
+                format!("`{}` is not a name of this server; --host adds one", host.escape_debug()),
             ));
         }
-        if let Some(origin) = text(header::ORIGIN).filter(|origin| *origin != "null")
-            && origin.split_once("://").map(|(_, host)| host) != Some(host)
-        {
-            return Some(ApiError::new(403, "wrong_origin", "pages of other sites may not ask"));
+        // `null` is what a page says that does not tell where it comes from.
+        if let Some(origin) = text(header::ORIGIN) {
+            let from = origin.split_once("://").map_or("", |(_, from)| from);
+            if from.is_empty() || from != host && !self.is_ours(from) {
+                return Some(ApiError::new(403, "wrong_origin", "pages of other sites may not ask"));
+            }
         }
         let token = self.token.as_ref()?;
         if (self.open)(path) {
             return None;
         }
-        let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
+        let bearer = |value: &str| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+        };
+        let bearer = text(header::AUTHORIZATION).and_then(bearer);
         let of_cookie = |pair: &str| Some(http::decoded(pair.trim().strip_prefix(COOKIE)?.strip_prefix('=')?));
         let cookie = || text(header::COOKIE).and_then(|all| all.split(';').find_map(of_cookie));
         let given = bearer.or_else(cookie).unwrap_or_default();
         (!same(given.as_bytes(), token.as_bytes()))
             .then(|| ApiError::new(401, "wrong_token", "this server needs a token: `Authorization: Bearer TOKEN`"))
+    }
+
+    /// Whether a `Host` names a proxy that leads here, whatever the port.
+    fn is_ours(&self, host: &str) -> bool {
+        self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name(host)))
     }
 }
 
@@ -73,7 +86,8 @@ pub(crate) fn dress(response: &mut Response) {
     for (name, value) in [
         ("content-security-policy", CSP),
         ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+        // Not `no-referrer`: then a form of our own would come from `null`.
+        ("referrer-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -86,12 +100,17 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |odd, (a, b)| odd | (a ^ b)) == 0
 }
 
-/// Whether a `Host` names this machine, whatever the port.
-fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+/// A `Host` without its port.
+fn name(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
+    }
+}
+
+/// Whether a `Host` names this machine, whatever the port.
+fn is_local(host: &str) -> bool {
+    let name = name(host);
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
@@ -100,7 +119,8 @@ mod tests {
     use super::*;
 
     fn guard(token: Option<&str>, loopback: bool) -> Guard {
-        Guard { token: token.map(str::to_owned), open: |path| path == "/healthz", form: false, loopback }
+        let token = token.map(str::to_owned);
+        Guard { token, open: |path| path == "/healthz", pages: &[], loopback, hosts: Vec::new() }
     }
 
     fn refused(guard: &Guard, path: &str, headers: &[(header::HeaderName, &str)]) -> Option<u16> {
@@ -138,7 +158,7 @@ mod tests {
         assert_eq!(refused(&open, "/healthz", &[]), None);
         assert_eq!(refused(&open, "/v1/models", &[(host.clone(), "voice.example")]), Some(401));
         for (given, wanted) in
-            [("Bearer secret", None), ("Bearer secre", Some(401)), ("Bearer secret2", Some(401)), ("secret", Some(401))]
+            [("Bearer secret", None), ("bearer secret", None), ("Bearer secre", Some(401)), ("secret", Some(401))]
         {
             assert_eq!(
                 refused(&open, "/v1/models", &[(host.clone(), "voice.example"), (token.clone(), given)]),
@@ -151,5 +171,24 @@ mod tests {
         {
             assert_eq!(refused(&open, "/v1/models", &[(header::COOKIE, given)]), wanted, "{given}");
         }
+    }
+
+    #[test]
+    fn a_proxy_has_names_of_its_own() {
+        let (host, origin) = (header::HOST, header::ORIGIN);
+        let behind = Guard { hosts: vec!["voice.example".to_owned()], ..guard(None, true) };
+        for (to, from, wanted) in [
+            // A proxy that keeps the name, and one that does not.
+            ("voice.example", "https://voice.example", None),
+            ("127.0.0.1:7860", "https://Voice.Example", None),
+            ("127.0.0.1:7860", "https://voice.example:8443", None),
+            ("evil.example", "https://evil.example", Some(403)),
+            ("voice.example", "https://evil.example", Some(403)),
+            ("voice.example", "null", Some(403)),
+            ("127.0.0.1:7860", "null", Some(403)),
+        ] {
+            assert_eq!(refused(&behind, "/", &[(host.clone(), to), (origin.clone(), from)]), wanted, "{to} {from}");
+        }
+        assert_eq!(refused(&guard(None, true), "/", &[(host, "voice.example")]), Some(403), "none by default");
     }
 }

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper::body::{Bytes, Frame, Incoming, SizeHint};
+use hyper::Method;
+use hyper::body::{Bytes, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderName, LOCATION};
 use serde_json::Value;
 
+use crate::body::RequestBody;
+
 /// What a client sends.
-pub(crate) type Request = hyper::Request<Incoming>;
+pub(crate) type Request = hyper::Request<RequestBody>;
 /// What it gets.
 pub(crate) type Response = hyper::Response<Body>;
 /// A response that is being made.
@@ -75,9 +79,28 @@ pub(crate) fn json(status: u16, value: &Value) -> Response {
 }
 
 /// Leads a browser to another page of the same server.
-pub(crate) fn redirect(to: &'static str) -> Response {
+pub(crate) fn redirect(to: &str) -> Response {
     let response = hyper::Response::builder().status(303).header(LOCATION, to);
     response.body(Body::Whole(None)).expect("a valid response")
+}
+
+/// The method; what would be sent to `GET` is what `HEAD` wants to know, and hyper sends no body then.
+pub(crate) fn method(request: &Request) -> Method {
+    match request.method() {
+        &Method::HEAD => Method::GET,
+        method => method.clone(),
+    }
+}
+
+/// The part that a `Range` asks for, of so many bytes; none if it is not one simple range.
+pub(crate) fn range(asked: &str, length: usize) -> Option<Range<usize>> {
+    let (first, last) = asked.strip_prefix("bytes=")?.split_once('-')?;
+    let part = match (first, last) {
+        ("", last) => length.saturating_sub(last.parse().ok()?)..length,
+        (first, "") => first.parse().ok()?..length,
+        (first, last) => first.parse().ok()?..last.parse::<usize>().ok()?.saturating_add(1).min(length),
+    };
+    (part.start < part.end).then_some(part)
 }
 
 /// A header as text.
@@ -157,5 +180,23 @@ mod tests {
         assert_eq!(Query::of(Some(&"run=a&".repeat(50)), 8).runs.len(), 8);
         assert_eq!(Query::of(None, 8), Query::default());
         assert_eq!(decoded("%ff%"), "\u{fffd}%");
+    }
+
+    #[test]
+    fn ranges_are_within_what_there_is() {
+        for (asked, wanted) in [
+            ("bytes=0-", Some(0..100)),
+            ("bytes=10-19", Some(10..20)),
+            ("bytes=90-1000", Some(90..100)),
+            ("bytes=-10", Some(90..100)),
+            ("bytes=-1000", Some(0..100)),
+            ("bytes=100-", None),
+            ("bytes=20-10", None),
+            ("bytes=0-18446744073709551615", Some(0..100)),
+            ("bytes=1-2,4-5", None),
+            ("lines=1-2", None),
+        ] {
+            assert_eq!(range(asked, 100), wanted, "{asked}");
+        }
     }
 }

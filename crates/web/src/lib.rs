@@ -8,13 +8,17 @@
 //! |---|---|
 //! | `serve.rs` | [`serve`]: routes of `tandem serve`; read this first |
 //! | `speech.rs` | `POST /v1/audio/speech` |
+//! | `writer.rs` | from spoken sentences to the bytes of an answer |
 //! | `request.rs` | [`SpeechRequest`]: what may be asked for; pure |
 //! | `schedule.rs` | which sentences share the next batch; pure |
 //! | `engine.rs` | the synthesis thread, and who is admitted to it |
 //! | `voices.rs` | [`LoadedVoice`]: runs, speakers, uploaded references |
 //! | `follow.rs` | later checkpoints take the place of earlier ones |
 //! | `encode.rs` | samples as PCM, WAV and FLAC, in pieces |
-//! | `connections.rs` | connections: how many, and for how long |
+//! | `connections.rs` | accepts connections, answers on them, lets them go |
+//! | `seats.rs` | who is connected and what each does: who can make room |
+//! | `patience.rs` | how slowly a client may take what is sent |
+//! | `workers.rs` | threads for texts and recordings |
 //! | `guard.rs` | tokens, hosts, origins, headers |
 //! | `http.rs` | responses, bodies and addresses on top of hyper |
 //! | `body.rs` | bodies of requests, within limits |
@@ -22,6 +26,7 @@
 //! | `counters.rs` | totals for Prometheus |
 //! | `pages.rs` | files of the pages |
 //! | `watch.rs` | [`watch`]: routes of `tandem watch` |
+//! | `watch/live.rs` | pages as they change, made once for all who look at them |
 //! | `watch/runs.rs` | runs below a directory, and their states |
 //! | `watch/page.rs` | the table of runs and the pages of runs as HTML |
 
@@ -37,12 +42,16 @@ mod follow;
 mod guard;
 mod http;
 mod pages;
+mod patience;
 mod request;
 mod schedule;
+mod seats;
 mod serve;
 mod speech;
 mod voices;
 mod watch;
+mod workers;
+mod writer;
 
 pub use engine::{BatchHook, BatchPlan};
 pub use request::{AudioFormat, RequestError, SpeechRequest, voice_name};

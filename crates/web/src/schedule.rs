@@ -1,5 +1,6 @@
-//! Which sentences are synthesized next: a pure function of who waits. Everybody gets a first sentence before anybody gets
-//! another one, whoever was served longest ago comes first, and a batch is filled up with what follows.
+//! Which sentences are synthesized next: a pure function of who waits. Whoever was served longest ago comes first (who has just
+//! come counts as served just now), then who has had less; everybody gets one before anybody gets another one, and a batch is
+//! filled up with what follows.
 
 /// A request as the choice sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub(crate) struct Waiting {
     pub(crate) room: usize,
     /// Sentences of it that one batch may have: 1, 2, 4, …, so that there is something to hear soon.
     pub(crate) quota: usize,
-    /// The batch that it was in last.
+    /// The batch that it was in last, or that was the last when it came.
     pub(crate) served: u64,
 }
 
@@ -21,7 +22,7 @@ pub(crate) fn choose(waiting: &[Waiting], most: usize) -> Vec<usize> {
     let mut taken = vec![0; waiting.len()];
     let able = |one: &Waiting| one.pending.min(one.room).min(one.quota);
     let mut order: Vec<usize> = (0..waiting.len()).filter(|&at| able(&waiting[at]) > 0).collect();
-    order.sort_by_key(|&at| (waiting[at].served, at));
+    order.sort_by_key(|&at| (waiting[at].served, waiting[at].quota, at));
     let Some(&first) = order.first() else { return taken };
     order.retain(|&at| waiting[at].voice == waiting[first].voice);
     let mut left = most.max(1);
@@ -61,6 +62,11 @@ mod tests {
                 vec![one(9, 8, 3), one(9, 8, 1), one(9, 8, 2), new(1), new(1)],
                 vec![0, 1, 1, 1, 1],
             ),
+            (
+                "who has just come goes before who has just been served, and after who waits longer",
+                vec![one(9, 8, 3), one(9, 8, 2), one(1, 1, 3), one(1, 1, 3), one(1, 1, 3)],
+                vec![0, 1, 1, 1, 1],
+            ),
             ("who does not read gets nothing", vec![Waiting { room: 0, ..one(9, 8, 1) }, one(9, 2, 2)], vec![0, 2]),
             (
                 "one voice a batch, the one that waits longest",
@@ -71,6 +77,24 @@ mod tests {
         for (what, waiting, wanted) in table {
             assert_eq!(&choose(waiting, 4), wanted, "{what}");
         }
+    }
+
+    #[test]
+    fn newcomers_do_not_starve_a_long_text() {
+        // One newcomer for each place of every batch.
+        let mut waiting = vec![one(10, 4, 0)];
+        let mut turns = 0;
+        for batch in 1..=20 {
+            let taken = choose(&waiting, 4);
+            for (one, taken) in waiting.iter_mut().zip(&taken).filter(|(_, taken)| **taken > 0) {
+                one.pending -= taken;
+                one.served = batch;
+            }
+            turns += usize::from(taken[0] > 0);
+            waiting.retain(|one| one.quota > 1 || one.pending > 0);
+            waiting.extend([one(1, 1, batch); 4]);
+        }
+        assert!(turns >= 6, "{turns} turns in 20 batches");
     }
 
     #[test]

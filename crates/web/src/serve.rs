@@ -13,8 +13,8 @@ use tandem_synth::SynthesisSettings;
 use tokio::sync::Semaphore;
 
 use crate::body;
-use crate::connections::{self, ConnectionLimits, Connections};
-use crate::counters::Counters;
+use crate::connections::{self, ConnectionLimits};
+use crate::counters::{Counters, Gauges};
 use crate::engine::{BatchHook, Engine};
 use crate::errors::ApiError;
 use crate::follow;
@@ -22,13 +22,17 @@ use crate::guard::{self, Guard};
 use crate::http::{self, Query, Request, Response};
 use crate::pages;
 use crate::request::voice_name;
+use crate::seats::Connections;
 use crate::speech;
 use crate::voices::{LoadVoice, LoadedVoice, Voices};
+use crate::workers::Workers;
 
 /// Bytes of an uploaded recording, at most: some minutes of FLAC, half a minute of WAV of the best kind.
 const MOST_UPLOAD_BYTES: usize = 10 << 20;
-/// Texts that are turned into symbols at once.
-const TEXT_WORKERS: usize = 2;
+/// Recordings that are uploaded at once: each may be as large as that.
+const MOST_UPLOADS: usize = 4;
+/// Texts and recordings that are read at once.
+const WORKERS: usize = 2;
 
 /// How voices are served.
 #[derive(Clone)]
@@ -43,6 +47,10 @@ pub struct ServeSettings {
     pub most_requests: usize,
     /// Connections at once.
     pub most_connections: usize,
+    /// Seconds of speech of an answer that is not streamed, at most: it is in memory until it is whole.
+    pub most_seconds: u64,
+    /// Other names of this server, as a proxy before it may have.
+    pub hosts: Vec<String>,
     /// Sentences that are synthesized at once.
     pub batch_size: usize,
     /// How the flow is integrated; speed and seed are those of each request.
@@ -63,6 +71,8 @@ impl Default for ServeSettings {
             most_characters: 20_000,
             most_requests: 64,
             most_connections: 256,
+            most_seconds: 1800,
+            hosts: Vec::new(),
             batch_size: 8,
             synthesis: SynthesisSettings::default(),
             follow: false,
@@ -98,6 +108,7 @@ pub type OnEvent = Arc<dyn Fn(ServeEvent) + Send + Sync>;
 
 pub(crate) struct Limits {
     pub(crate) most_characters: usize,
+    pub(crate) most_seconds: u64,
     pub(crate) body_timeout: Duration,
 }
 
@@ -107,7 +118,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) limits: Limits,
-    pub(crate) text_workers: Semaphore,
+    pub(crate) workers: Workers,
+    uploads: Semaphore,
     connections: Arc<Connections>,
     stop: Arc<AtomicBool>,
 }
@@ -126,7 +138,7 @@ pub fn serve(
 ) -> io::Result<()> {
     let runtime = crate::runtime()?;
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(settings.listen).await?;
+        let listener = connections::listen(settings.listen)?;
         let address = listener.local_addr()?;
         let counters = Arc::new(Counters::default());
         let (engine, thread) = Engine::start(
@@ -140,14 +152,24 @@ pub fn serve(
             voices: Voices::new(voices),
             engine: engine.clone(),
             counters,
-            limits: Limits { most_characters: settings.most_characters, body_timeout: settings.patience },
-            text_workers: Semaphore::new(TEXT_WORKERS),
+            limits: Limits {
+                most_characters: settings.most_characters,
+                most_seconds: settings.most_seconds,
+                body_timeout: settings.patience,
+            },
+            workers: Workers::new(WORKERS),
+            uploads: Semaphore::new(MOST_UPLOADS),
             connections: Arc::new(Connections::default()),
             stop: stop.clone(),
         });
         let follower = settings.follow.then(|| follow::start(shared.clone(), load, stop.clone(), on_event.clone()));
-        let guard =
-            Guard { token: settings.token.clone(), open: is_open, form: false, loopback: address.ip().is_loopback() };
+        let guard = Guard {
+            token: settings.token.clone(),
+            open: is_open,
+            pages: &[],
+            loopback: address.ip().is_loopback(),
+            hosts: settings.hosts.clone(),
+        };
         let limits = ConnectionLimits {
             most: settings.most_connections,
             head_timeout: settings.patience,
@@ -173,17 +195,17 @@ fn is_open(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/openapi.json") || pages::SERVE.iter().any(|asset| asset.path == path)
 }
 
-/// Every path; `openapi.json` describes those below `/v1` (a test compares).
-pub(crate) const PATHS: [&str; 9] = [
-    "/v1/audio/speech",
-    "/v1/models",
-    "/v1/voices",
-    "/v1/voices/{name}",
-    "/healthz",
-    "/readyz",
-    "/metrics",
-    "/openapi.json",
-    "/",
+/// Every path and its methods; `openapi.json` describes those below `/v1` (a test compares).
+pub(crate) const PATHS: [(&str, &str); 9] = [
+    ("/v1/audio/speech", "POST"),
+    ("/v1/models", "GET, HEAD"),
+    ("/v1/voices", "GET, HEAD, POST"),
+    ("/v1/voices/{name}", "DELETE"),
+    ("/healthz", "GET, HEAD"),
+    ("/readyz", "GET, HEAD"),
+    ("/metrics", "GET, HEAD"),
+    ("/openapi.json", "GET, HEAD"),
+    ("/", "GET, HEAD"),
 ];
 
 /// The description of the interface.
@@ -202,16 +224,21 @@ async fn answer(shared: Arc<Shared>, guard: Arc<Guard>, request: Request) -> Res
 
 /// The name of a path in counters: of those there are, not of what is asked for, so that there are never more of them.
 fn label(path: &str) -> &'static str {
+    known(path).map_or("other", |(label, _)| label)
+}
+
+/// The path among [`PATHS`].
+fn known(path: &str) -> Option<(&'static str, &'static str)> {
     let of_voice = path.strip_prefix(VOICES).is_some_and(|name| !name.is_empty());
-    let known = PATHS.into_iter().find(|known| *known == path);
-    if of_voice { "/v1/voices/{name}" } else { known.unwrap_or("other") }
+    let path = if of_voice { "/v1/voices/{name}" } else { path };
+    PATHS.into_iter().find(|(known, _)| *known == path)
 }
 
 /// The path of an uploaded voice, without its name.
 const VOICES: &str = "/v1/voices/";
 
 async fn route(shared: Arc<Shared>, request: Request) -> Result<Response, ApiError> {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (method, path) = (http::method(&request), request.uri().path().to_owned());
     match (&method, path.as_str()) {
         (&Method::POST, "/v1/audio/speech") => speech::speak(shared, request).await,
         (&Method::GET, "/v1/models") => Ok(http::json(200, &shared.voices.models())),
@@ -226,17 +253,19 @@ async fn route(shared: Arc<Shared>, request: Request) -> Result<Response, ApiErr
         (&Method::GET, "/readyz") => ready(&shared),
         (&Method::GET, "/metrics") => {
             let (requests, pending) = shared.engine.load();
-            let text = shared.counters.exposition(requests, pending, shared.connections.count());
+            let uploads = MOST_UPLOADS - shared.uploads.available_permits();
+            let gauges = Gauges { requests, pending, uploads, connections: shared.connections.count() };
+            let text = shared.counters.exposition(gauges);
             Ok(http::respond(200, "text/plain; version=0.0.4", text))
         }
         (&Method::GET, "/openapi.json") => Ok(http::respond(200, "application/json", OPENAPI)),
         (&Method::GET, path) if pages::find(pages::SERVE, path).is_some() => {
             Ok(pages::find(pages::SERVE, path).expect("just found"))
         }
-        (_, path) if label(path) != "other" => {
-            Err(ApiError::new(405, "wrong_method", "another method is needed; see /openapi.json"))
-        }
-        _ => Err(ApiError::new(404, "unknown_path", "nothing is here; see /openapi.json")),
+        (_, path) => Err(match known(path) {
+            Some((_, methods)) => ApiError::wrong_method(methods),
+            None => ApiError::new(404, "unknown_path", "nothing is here; see /openapi.json"),
+        }),
     }
 }
 
@@ -253,11 +282,13 @@ async fn upload(shared: Arc<Shared>, request: Request) -> Result<Response, ApiEr
     body::expect_type(&request, is_audio, "audio/wav, audio/flac, audio/mpeg, audio/ogg or application/octet-stream")?;
     let query = Query::of(request.uri().query(), 0);
     let name = voice_name(query.get("name").unwrap_or_default())?;
-    let audio = body::read(request.into_body(), MOST_UPLOAD_BYTES, shared.limits.body_timeout).await?;
-    let _permit = shared.text_workers.acquire().await;
+    let _place = shared.uploads.try_acquire().map_err(|_| {
+        let message = "other recordings are being uploaded; try again later";
+        ApiError::new(429, "too_many_uploads", message).retry_after(5)
+    })?;
+    let audio = body::read(request.body(), MOST_UPLOAD_BYTES, shared.limits.body_timeout).await?;
     let worker = shared.clone();
-    let added = tokio::task::spawn_blocking(move || worker.voices.upload(query.get("model"), &name, audio)).await;
-    let added = added.map_err(|error| ApiError::new(500, "upload_failed", error.to_string()))??;
+    let added = shared.workers.run(move |_| worker.voices.upload(query.get("model"), &name, audio)).await??;
     Ok(http::json(201, &added))
 }
 
@@ -269,7 +300,7 @@ mod tests {
     fn the_description_has_every_path_and_no_other() {
         let openapi: serde_json::Value = serde_json::from_str(OPENAPI).expect("JSON");
         let described: Vec<&String> = openapi["paths"].as_object().expect("paths").keys().collect();
-        assert_eq!(described, PATHS.iter().filter(|path| **path != "/").collect::<Vec<_>>());
+        assert_eq!(described, PATHS.iter().map(|(path, _)| path).filter(|path| **path != "/").collect::<Vec<_>>());
         assert_eq!(openapi["info"]["version"], env!("CARGO_PKG_VERSION"));
     }
 

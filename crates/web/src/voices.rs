@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use tandem_audio::{AudioError, Decoder};
 use tandem_model::HostReference;
 use tandem_synth::{SynthesisError, Synthesizer};
 use tandem_text::Frontend;
@@ -16,6 +17,10 @@ use crate::errors::ApiError;
 
 /// Uploaded voices that are kept, at most: they are in memory.
 const MOST_UPLOADS: usize = 64;
+/// Seconds of an uploaded recording, at most: a few are used.
+const MOST_UPLOAD_SECONDS: u32 = 60;
+/// Its samples a second, at most.
+const MOST_UPLOAD_RATE: u32 = 192_000;
 /// The name of the only speaker of a voice.
 pub(crate) const ONLY: &str = "default";
 
@@ -100,15 +105,20 @@ impl Voices {
         entries.iter().map(|entry| (entry.name.clone(), entry.run.clone(), entry.voice.checkpoint.clone())).collect()
     }
 
-    /// Puts another checkpoint in the place of what was loaded of a run. Uploaded references are frames of the same kind.
+    /// Puts another checkpoint in the place of what was loaded of a run. Uploaded references stay if their frames are of the
+    /// same kind.
     pub(crate) fn replace(&self, name: &str, voice: LoadedVoice) {
         let voice = Arc::new(voice);
         // What is replaced is dropped outside of the lock.
-        let _old = self
-            .lock()
-            .iter_mut()
-            .find(|entry| entry.name == name)
-            .map(|entry| std::mem::replace(&mut entry.voice, voice));
+        let _old = self.lock().iter_mut().find(|entry| entry.name == name).map(|entry| {
+            let (old, new) = (entry.voice.synthesizer.bundle(), voice.synthesizer.bundle());
+            let uploads = if old.mel == new.mel && old.stats == new.stats {
+                BTreeMap::new()
+            } else {
+                std::mem::take(&mut entry.uploads)
+            };
+            (std::mem::replace(&mut entry.voice, voice), uploads)
+        });
     }
 
     /// The voice of a request.
@@ -123,9 +133,13 @@ impl Voices {
                 Some(name) => Err(ApiError::unknown("voice", name, &known())),
             };
         }
+        let named = |name: &str| entry.uploads.get(name).or_else(|| loaded.speakers.get(name));
+        let first = || loaded.speakers.values().next().or_else(|| entry.uploads.values().next());
+        // Clients that must say something say `default`.
         let found = match voice {
-            Some(name) => entry.uploads.get(name).or_else(|| loaded.speakers.get(name)).cloned(),
-            None => loaded.speakers.values().next().or_else(|| entry.uploads.values().next()).cloned(),
+            Some(ONLY) => named(ONLY).or_else(first).cloned(),
+            Some(name) => named(name).cloned(),
+            None => first().cloned(),
         };
         match found {
             Some(reference) => Ok(Chosen { voice: loaded, reference: Some(reference) }),
@@ -231,9 +245,14 @@ fn room(entry: &Entry, name: &str) -> Result<(), ApiError> {
 }
 
 fn read_reference(synthesizer: &Synthesizer, name: &str, audio: Vec<u8>) -> Result<HostReference, ApiError> {
-    synthesizer.reference_from(Path::new(name), Cursor::new(audio)).map_err(|error| {
+    let decoder = Decoder::new().at_most(MOST_UPLOAD_SECONDS, MOST_UPLOAD_RATE);
+    synthesizer.reference_from(Path::new(name), Cursor::new(audio), decoder).map_err(|error| {
         let code = match error {
             SynthesisError::ShortReference(..) => "recording_too_short",
+            SynthesisError::Reference(_, AudioError::TooLong) => {
+                let message = format!("longer than {MOST_UPLOAD_SECONDS} s");
+                return ApiError::new(400, "recording_too_long", message).about("body");
+            }
             SynthesisError::Reference(..) => "not_audio",
             _ => "invalid_recording",
         };

@@ -1,41 +1,40 @@
 //! `tandem watch`: runs in a browser, live. Reads the folders of runs and nothing else.
 
+mod live;
 mod page;
 mod runs;
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hyper::Method;
-use hyper::body::{Bytes, Frame};
-use hyper::header::{HeaderValue, SET_COOKIE};
-use serde_json::{Value, json};
+use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, HeaderValue, RANGE, SET_COOKIE};
+use serde_json::Value;
 use tandem_observe::{Direction, Line, Side, escape};
 use tandem_train::RunRecord;
-use tokio::sync::mpsc;
 
-use crate::connections::{self, ConnectionLimits, Connections};
+use crate::body;
+use crate::connections::{self, ConnectionLimits};
 use crate::errors::ApiError;
 use crate::guard::{self, COOKIE, Guard};
-use crate::http::{self, Body, Query, Request, Response};
+use crate::http::{self, Query, Request, Response};
 use crate::pages;
+use crate::seats::Connections;
+use live::Live;
 use page::Parts;
 use runs::Runs;
 
-/// How often files are looked at.
-const EVERY: Duration = Duration::from_secs(1);
-/// Something is sent at least this often, so that a browser that is gone is noticed.
-const KEEP_ALIVE: u32 = 15;
 /// Runs that are compared, at most.
 const MOST_COMPARED: usize = 8;
+/// Bytes of the form that asks for the token, at most.
+const MOST_FORM_BYTES: usize = 4096;
+/// How long a browser may take to send or to take something.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where texts come from.
 pub trait Texts: Send + Sync {
@@ -58,6 +57,8 @@ pub struct WatchSettings {
     pub listen: SocketAddr,
     /// What browsers must know; none lets everybody in.
     pub token: Option<String>,
+    /// Other names of this server, as a proxy before it may have.
+    pub hosts: Vec<String>,
     /// The language of a page whose address names none.
     pub direction: Direction,
 }
@@ -67,6 +68,7 @@ struct Shared {
     texts: Box<dyn Texts>,
     direction: Direction,
     token: Option<String>,
+    live: Live,
     stop: Arc<AtomicBool>,
 }
 
@@ -82,20 +84,25 @@ pub fn watch(
     on_listening: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
     crate::runtime()?.block_on(async {
-        let listener = tokio::net::TcpListener::bind(settings.listen).await?;
+        let listener = connections::listen(settings.listen)?;
         let address = listener.local_addr()?;
         on_listening(address);
-        let guard =
-            Guard { token: settings.token.clone(), open: is_open, form: true, loopback: address.ip().is_loopback() };
+        let guard = Guard {
+            token: settings.token.clone(),
+            open: is_open,
+            pages: &["/", "/run"],
+            loopback: address.ip().is_loopback(),
+            hosts: settings.hosts,
+        };
         let shared = Arc::new(Shared {
             runs: Runs::new(settings.dirs),
             texts,
             direction: settings.direction,
             token: settings.token,
+            live: Live::default(),
             stop: stop.clone(),
         });
-        let patience = Duration::from_secs(30);
-        let limits = ConnectionLimits { most: 256, head_timeout: patience, write_timeout: patience };
+        let limits = ConnectionLimits { most: 256, head_timeout: PATIENCE, write_timeout: PATIENCE };
         let guard = Arc::new(guard);
         let handler: http::Handler = Arc::new(move |request| Box::pin(answer(shared.clone(), guard.clone(), request)));
         connections::serve(listener, handler, limits, Arc::new(Connections::default()), stop, || ()).await;
@@ -119,15 +126,19 @@ async fn answer(shared: Arc<Shared>, guard: Arc<Guard>, request: Request) -> Res
 
 async fn route(shared: Arc<Shared>, request: Request) -> Result<Response, ApiError> {
     let asked = Query::of(request.uri().query(), MOST_COMPARED);
-    if request.method() != Method::GET {
-        return Err(ApiError::new(405, "wrong_method", "only GET"));
+    match (http::method(&request), request.uri().path()) {
+        (Method::POST, "/enter") => return enter(&shared, &asked, &request).await,
+        (Method::GET, _) => {}
+        (_, path) => {
+            return Err(ApiError::wrong_method(if path == "/enter" { "GET, HEAD, POST" } else { "GET, HEAD" }));
+        }
     }
     match request.uri().path() {
         "/" => table(shared, Query { runs: Vec::new(), ..asked }).await,
         "/run" => run(shared, asked).await,
-        "/events" => Ok(events(shared, asked)),
-        "/sample" => sample(shared, asked).await,
-        "/enter" => Ok(enter(&shared, &asked)),
+        "/events" => Ok(live::events(shared, asked)),
+        "/sample" => sample(shared, asked, http::header(request.headers(), RANGE)).await,
+        "/enter" => Ok(form(&shared, &asked, false)),
         "/healthz" => Ok(http::respond(200, "text/plain", "ok\n")),
         path => pages::find(pages::WATCH, path).ok_or_else(|| ApiError::new(404, "unknown_path", "nothing is here")),
     }
@@ -190,88 +201,58 @@ async fn run(shared: Arc<Shared>, asked: Query) -> Result<Response, ApiError> {
     Ok(html(answer.await??))
 }
 
-/// A sound or an image of a run.
-async fn sample(shared: Arc<Shared>, asked: Query) -> Result<Response, ApiError> {
+/// A sound or an image of a run, or a part of it: players ask for parts to find their way in a sound.
+async fn sample(shared: Arc<Shared>, asked: Query, range: Option<&str>) -> Result<Response, ApiError> {
     let (run, file) =
         (asked.runs.first().cloned().unwrap_or_default(), asked.get("file").unwrap_or_default().to_owned());
     let kind = if file.ends_with(".png") { "image/png" } else { "audio/wav" };
     let bytes = made(move || shared.runs.sample(&run, &file).and_then(|path| std::fs::read(path).ok())).await?;
     let bytes = bytes.ok_or_else(|| ApiError::new(404, "unknown_sample", "no such sample"))?;
-    Ok(http::respond(200, kind, bytes))
+    let mut response = match range.and_then(|range| http::range(range, bytes.len())) {
+        None => http::respond(200, kind, bytes),
+        Some(part) => {
+            let about = format!("bytes {}-{}/{}", part.start, part.end - 1, bytes.len());
+            let mut response = http::respond(206, kind, bytes[part].to_vec());
+            response.headers_mut().insert(CONTENT_RANGE, HeaderValue::from_str(&about).expect("digits"));
+            response
+        }
+    };
+    response.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    Ok(response)
 }
 
 /// The token, from the form: kept as a cookie that scripts cannot read and other sites do not send.
-fn enter(shared: &Shared, asked: &Query) -> Response {
-    let given = asked.get("token").unwrap_or_default();
+async fn enter(shared: &Shared, asked: &Query, request: &Request) -> Result<Response, ApiError> {
+    let sent = body::read(request.body(), MOST_FORM_BYTES, PATIENCE).await?;
+    let sent = Query::of(Some(&String::from_utf8_lossy(&sent)), 0);
+    let given = sent.get("token").unwrap_or_default();
     let right = shared.token.as_deref().is_none_or(|token| guard::same(given.as_bytes(), token.as_bytes()));
-    if right && !given.is_empty() {
-        let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", http::encoded(given));
-        let mut response = http::redirect("/");
-        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-            response.headers_mut().insert(SET_COOKIE, cookie);
-        }
-        return response;
+    if !right {
+        return Ok(form(shared, asked, true));
     }
+    let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", http::encoded(given));
+    let mut response = http::redirect(&format!("/?lang={}", shared.direction(asked).lang()));
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    Ok(response)
+}
+
+/// The form that asks for the token; again, if what was given is not the one.
+fn form(shared: &Shared, asked: &Query, again: bool) -> Response {
     let direction = shared.direction(asked);
     let text = |id: &str| escape(&shared.texts.text(direction, id, &[]));
+    let wrong = if again { format!("<p class=\"bad\">{}</p>", text("watch-wrong-token")) } else { String::new() };
     let form = format!(
-        "<form action=\"/enter\" method=\"get\" class=\"card\"><label>{} <input name=\"token\" type=\"password\" \
-         autocomplete=\"off\" required></label> <button>{}</button></form>",
+        "<form action=\"/enter?lang={}\" method=\"post\" class=\"card\"><label>{} <input name=\"token\" type=\"password\" \
+         autocomplete=\"off\" required></label> <button>{}</button>{wrong}</form>",
+        direction.lang(),
         text("watch-token"),
         text("watch-enter")
     );
     let title = shared.texts.text(direction, "watch-title", &[]);
-    html(page::page(&title, &vec![("enter".to_owned(), form)], direction, &*shared.texts, ""))
-}
-
-/// Server-sent events: the parts of a page that have changed, as they change.
-fn events(shared: Arc<Shared>, asked: Query) -> Response {
-    let (sender, receiver) = mpsc::channel::<String>(4);
-    tokio::spawn(send_changes(shared, Arc::new(asked), sender));
-    http::respond(200, "text/event-stream", Body::made(Events(receiver)))
-}
-
-async fn send_changes(shared: Arc<Shared>, asked: Arc<Query>, sender: mpsc::Sender<String>) {
-    let mut sent: BTreeMap<String, String> = BTreeMap::new();
-    let mut quiet = 0;
-    let mut every = tokio::time::interval(EVERY);
-    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        every.tick().await;
-        if shared.stop.load(Ordering::SeqCst) || sender.is_closed() {
-            return;
-        }
-        let (reader, about) = (shared.clone(), asked.clone());
-        let Ok(parts) = made(move || reader.parts(&about)).await else { return };
-        let mut changed = serde_json::Map::new();
-        for (id, part) in parts {
-            if sent.get(&id) != Some(&part) {
-                changed.insert(id.clone(), Value::String(part.clone()));
-                sent.insert(id, part);
-            }
-        }
-        quiet += 1;
-        let text = match changed.is_empty() {
-            false => format!("data: {}\n\n", json!({"parts": changed})),
-            true if quiet >= KEEP_ALIVE => ": still here\n\n".to_owned(),
-            true => continue,
-        };
-        quiet = 0;
-        if sender.send(text).await.is_err() {
-            return;
-        }
-    }
-}
-
-struct Events(mpsc::Receiver<String>);
-
-impl hyper::body::Body for Events {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.0.poll_recv(context).map(|text| text.map(|text| Ok(Frame::data(Bytes::from(text)))))
-    }
+    let page = page::page(&title, &vec![("enter".to_owned(), form)], direction, &*shared.texts, "");
+    http::respond(if again { 403 } else { 200 }, "text/html; charset=utf-8", page)
 }
 
 /// Losses of a log, for a run without snapshots.

@@ -33,6 +33,9 @@ pub(crate) struct ServeArgs {
     /// Let everybody in who reaches an address that is not this machine's own
     #[arg(long, conflicts_with = "token", help_heading = "Clients")]
     pub(crate) no_auth: bool,
+    /// Name that a proxy before this server has, such as voice.example; several are possible
+    #[arg(long, value_name = "NAME", help_heading = "Clients")]
+    pub(crate) host: Vec<String>,
     /// Characters of a text, at most
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000), help_heading = "Clients")]
     pub(crate) max_characters: u64,
@@ -88,4 +91,7 @@ pub(crate) struct WatchArgs {
     /// Let everybody in who reaches an address that is not this machine's own
     #[arg(long, conflicts_with = "token")]
     pub(crate) no_auth: bool,
+    /// Name that a proxy before this server has, such as voice.example; several are possible
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
 }

@@ -25,9 +25,16 @@ const TOKEN: &str = "TANDEM_TOKEN";
 pub(crate) fn run(args: &ServeArgs, messages: &Messages) -> Result<(), Failure> {
     let token = token(args.listen, args.token.as_deref(), args.no_auth, messages)?;
     let device = open_lanes::open_one(&args.device, messages)?.model;
+    let synthesis = SynthesisSettings {
+        steps: args.steps as usize,
+        solver: Solver::Euler,
+        temperature: args.temperature as f32,
+        ..SynthesisSettings::default()
+    };
     let mut voices = Vec::new();
     for run in &args.runs {
         let (synthesizer, state, found) = synth::open(run, &device, messages)?;
+        synthesizer.check_settings(synthesis).map_err(|error| synth::failure(&error, messages))?;
         let (synthesizer, _) = synth::with_vocoder(synthesizer, &found, args.vocoder.as_deref(), messages)?;
         let voice = LoadedVoice {
             speakers: speakers(&synthesizer, &found).map_err(|error| synth::failure(&error, messages))?,
@@ -45,15 +52,11 @@ pub(crate) fn run(args: &ServeArgs, messages: &Messages) -> Result<(), Failure> 
         most_requests: args.max_requests as usize,
         most_connections: args.max_connections as usize,
         batch_size: args.batch_size as usize,
-        synthesis: SynthesisSettings {
-            steps: args.steps as usize,
-            solver: Solver::Euler,
-            temperature: args.temperature as f32,
-            ..SynthesisSettings::default()
-        },
+        hosts: args.host.clone(),
+        synthesis,
         follow: args.follow,
         patience: Duration::from_secs(args.patience),
-        batch_hook: None,
+        ..ServeSettings::default()
     };
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("serve-stopping"));

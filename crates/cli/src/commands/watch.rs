@@ -23,8 +23,13 @@ pub(crate) fn run(args: &WatchArgs, messages: &Messages) -> Result<(), Failure> 
         let failure = Failure::usage(messages.with("watch-no-folder", &[("path", &missing.display())]));
         return Err(failure.hint(messages.get("watch-hint-folder")));
     }
-    let settings =
-        WatchSettings { dirs: args.dirs.clone(), listen: args.listen, token, direction: messages.direction() };
+    let settings = WatchSettings {
+        dirs: args.dirs.clone(),
+        listen: args.listen,
+        token,
+        hosts: args.host.clone(),
+        direction: messages.direction(),
+    };
     let interrupt = interrupt::catch();
     let listening = |address: SocketAddr| eprintln!("{}", listening(address, messages));
     let watched = tandem_web::watch(settings, Box::new(Catalogs), interrupt.flag.clone(), listening);
@@ -37,7 +42,8 @@ pub(crate) fn beside(run: &Path, listen: SocketAddr, messages: &Messages) -> Res
         let failure = Failure::usage(messages.with("serve-open", &[("address", &listen)]));
         return Err(failure.hint(messages.get("watch-hint-beside")));
     }
-    let settings = WatchSettings { dirs: vec![run.to_owned()], listen, token: None, direction: messages.direction() };
+    let (dirs, hosts) = (vec![run.to_owned()], Vec::new());
+    let settings = WatchSettings { dirs, listen, token: None, hosts, direction: messages.direction() };
     let (sender, receiver) = mpsc::channel();
     let started = sender.clone();
     let show = move || {

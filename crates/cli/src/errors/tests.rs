@@ -58,6 +58,7 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(SynthesisError::Empty),
         Box::new(SynthesisError::NothingToSay),
         Box::new(SynthesisError::Unknown(BTreeSet::from(["ß".to_owned(), "ж".to_owned()]))),
+        Box::new(SynthesisError::Uncuttable(1200)),
         Box::new(SynthesisError::ShortReference(path(), 0.25)),
         Box::new(SynthesisError::NoReference),
         Box::new(SynthesisError::NoSpeaker("ada".to_owned(), Vec::new())),

@@ -130,49 +130,53 @@ impl Runs {
 
     fn reading(&self, id: &str, path: &Path) -> Arc<Reading> {
         let stamp = stamp(path);
+        // Nothing outside of the run is shown: what only leads somewhere else is not read, and a pipe would not end.
+        let odd = files(path).into_iter().find(|file| fs::symlink_metadata(file).is_ok_and(|about| !about.is_file()));
         let lock = || self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, reading)) = lock().get(path)
             && *known == stamp
         {
             return reading.clone();
         }
-        let record = RunRecord::read_any(path);
+        let record = match odd {
+            Some(odd) => Err(format!("{}: not a regular file", odd.display())),
+            None => RunRecord::read_any(path).map_err(|error: RecordError| error.to_string()),
+        };
         let state = match &record {
             Ok(record) => RunState::of(record),
             Err(_) => RunState::Unreadable,
         };
         let samples = samples(&RunDir::new(path).samples());
-        let record = record.map_err(|error: RecordError| error.to_string());
         let reading = Arc::new(Reading { id: id.to_owned(), path: path.to_owned(), state, record, samples });
         lock().insert(path.to_owned(), (stamp, reading.clone()));
         reading
     }
 }
 
+/// The files that are read of a run.
+fn files(path: &Path) -> [PathBuf; 5] {
+    let run = RunDir::new(path);
+    [path.join("manifest.json"), run.monitor_path(), run.log_path(), run.lanes_path(), run.report_path()]
+}
+
 /// Sizes and times of the files of a run, and whether somebody trains in it.
 fn stamp(path: &Path) -> Stamp {
-    let run = RunDir::new(path);
-    let files = [
-        path.join("manifest.json"),
-        run.monitor_path(),
-        run.log_path(),
-        run.lanes_path(),
-        run.report_path(),
-        run.samples(),
-    ];
-    let of = |path: &PathBuf| {
-        let metadata = fs::metadata(path).ok()?;
+    let files = files(path).into_iter().chain([RunDir::new(path).samples()]);
+    let of = |path: PathBuf| {
+        let metadata = fs::symlink_metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
     };
-    let mut stamp: Stamp = files.iter().map(of).collect();
+    let mut stamp: Stamp = files.map(of).collect();
     stamp.push(is_training(path).then_some((SystemTime::UNIX_EPOCH, 0)));
     stamp
 }
 
-/// Sounds of a run's samples, the last first.
+/// Sounds of a run's samples, the last first. Only files that are there themselves: a link may lead anywhere.
 fn samples(dir: &Path) -> Vec<String> {
-    let names =
-        fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_dir = fs::symlink_metadata(dir).is_ok_and(|about| about.is_dir());
+    let entries = is_dir.then(|| fs::read_dir(dir)).into_iter().flatten().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let names = files.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".wav") || name.ends_with(".png")).collect();
     names.sort_unstable_by(|a, b| b.cmp(a));
     names
@@ -280,6 +284,28 @@ mod tests {
         ] {
             assert!(runs.sample(id, file).is_none(), "{id} {file}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_leads_out_of_a_run_is_not_shown() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().expect("a folder");
+        let (one, two, three) = (run(dir.path(), "one"), run(dir.path(), "two"), run(dir.path(), "three"));
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "x").expect("written");
+        symlink(&secret, one.join("samples/step-00000001.wav")).expect("linked");
+        fs::write(one.join("samples/step-00000002.wav"), "x").expect("written");
+        // The samples of another run, and a log that is none.
+        fs::remove_dir(two.join("samples")).expect("empty");
+        symlink(one.join("samples"), two.join("samples")).expect("linked");
+        symlink(&secret, RunDir::new(&three).log_path()).expect("linked");
+        let runs = Runs::new(vec![dir.path().to_owned()]);
+        let (of_one, of_three, of_two) = (&runs.all()[0], &runs.all()[1], &runs.all()[2]);
+        assert_eq!(of_one.samples, ["step-00000002.wav"]);
+        assert!(runs.sample("one", "step-00000001.wav").is_none());
+        assert!(of_two.samples.is_empty() && runs.sample("two", "step-00000002.wav").is_none());
+        assert_eq!(of_three.state, RunState::Unreadable);
     }
 
     #[test]

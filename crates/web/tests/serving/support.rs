@@ -18,6 +18,8 @@ use tandem_web::{BatchPlan, LoadedVoice, ServeEvent, ServeSettings};
 
 /// Nothing here takes that long; whoever waits longer waits forever.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
+/// Between two looks.
+pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 
 /// A voice that was never trained: what is tested does not depend on what was learned.
 pub(crate) fn voice(speakers: &[&str], step: u64) -> LoadedVoice {
@@ -82,7 +84,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) gate: Arc<Gate>,
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) events: mpsc::Receiver<ServeEvent>,
+    events: Mutex<mpsc::Receiver<ServeEvent>>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
 }
 
@@ -113,12 +115,17 @@ impl Server {
         let ServeEvent::Listening(address) = events.recv_timeout(LONG).expect("it listens") else {
             panic!("listens first")
         };
-        Server { address, gate, stop, events, thread: Some(thread) }
+        Server { address, gate, stop, events: Mutex::new(events), thread: Some(thread) }
     }
 
     /// One voice of one speaker.
     pub(crate) fn single(settings: ServeSettings) -> Server {
         Server::start(vec![("/runs/anna".into(), voice(&[], 7))], settings)
+    }
+
+    /// What happens next.
+    pub(crate) fn event(&self) -> ServeEvent {
+        self.events.lock().expect("whole").recv_timeout(LONG).expect("an event")
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -174,7 +181,7 @@ impl Server {
         let began = std::time::Instant::now();
         while self.metric(name) != wanted {
             assert!(began.elapsed() < LONG, "{name} is {}, not {wanted}", self.metric(name));
-            std::thread::yield_now();
+            std::thread::sleep(MOMENT);
         }
     }
 
@@ -251,7 +258,9 @@ impl Answer {
                 }
             }
         } else {
-            let _ = reader.read_to_end(&mut body);
+            reader.read_to_end(&mut body).expect("a body and the end");
+            let length = headers.get("content-length").and_then(|length| length.parse().ok());
+            assert_eq!(length, Some(body.len()), "all of it");
         }
         Answer { status, headers, body, whole }
     }
