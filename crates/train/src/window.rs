@@ -43,7 +43,7 @@ impl Window {
 
     pub(crate) fn add(&mut self, record: &StepRecord) {
         self.steps += 1;
-        self.clips += record.clips.len() as u64;
+        self.clips += record.all_clips;
         self.audio += record.seconds;
     }
 

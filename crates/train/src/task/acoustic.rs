@@ -54,8 +54,15 @@ impl Task for Acoustic {
         inputs.micro_batch(rows)
     }
 
-    fn totals(inputs: &Inputs) -> Totals {
-        Totals::new(&inputs.mel.lengths, &inputs.text.lengths)
+    fn counts(inputs: &Inputs) -> [u64; 3] {
+        let (frames, tokens) = (&inputs.mel.lengths, &inputs.text.lengths);
+        let clips = tokens.iter().filter(|&&length| length > 0).count();
+        [frames.iter().sum::<usize>() as u64, tokens.iter().sum::<usize>() as u64, clips as u64]
+    }
+
+    fn totals(counts: [u64; 3]) -> Totals {
+        let [frames, tokens, clips] = counts.map(|count| (count as usize).max(1));
+        Totals { frames, tokens, clips }
     }
 
     fn devices(inputs: &Inputs) -> Vec<Device> {

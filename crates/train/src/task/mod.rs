@@ -72,8 +72,11 @@ pub trait Task: Clone + Debug + Send + 'static {
     /// Some rows of a batch, with no more padding than before.
     fn micro_batch(inputs: &Self::Inputs, rows: Range<usize>) -> Self::Inputs;
 
-    /// The totals of a batch.
-    fn totals(inputs: &Self::Inputs) -> Self::Totals;
+    /// What is counted of a batch's rows. The counts of all ranks are added.
+    fn counts(inputs: &Self::Inputs) -> [u64; 3];
+
+    /// The totals of a batch with these counts.
+    fn totals(counts: [u64; 3]) -> Self::Totals;
 
     /// The devices that a batch's tensors are on.
     fn devices(inputs: &Self::Inputs) -> Vec<Device>;

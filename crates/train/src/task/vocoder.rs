@@ -223,8 +223,12 @@ impl<S: Stage> Task for Vocoder<S> {
         inputs.micro_batch(rows)
     }
 
-    fn totals(inputs: &VocoderInputs) -> usize {
-        inputs.clips()
+    fn counts(inputs: &VocoderInputs) -> [u64; 3] {
+        [inputs.clips() as u64, 0, 0]
+    }
+
+    fn totals([clips, ..]: [u64; 3]) -> usize {
+        clips as usize
     }
 
     fn devices(inputs: &VocoderInputs) -> Vec<Device> {
