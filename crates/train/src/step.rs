@@ -1,6 +1,7 @@
 //! One step: losses, gradients, update. Whatever it does depends on the batch and the state alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
@@ -75,6 +76,8 @@ pub struct StepRecord {
     pub all_clips: u64,
     /// Their seconds of audio.
     pub seconds: f64,
+    /// Seconds that this rank waited for the others; none without others.
+    pub reduce_seconds: Option<f64>,
     /// Micro-batches that it was split into.
     pub micro_batches: usize,
     /// The learning rate.
@@ -426,7 +429,9 @@ impl<T: Task> Learner<T> {
             ..wishes
         };
         self.note(Activity::Reduce);
+        let asked = Instant::now();
         let agreed = Agreed::of(&self.reduce.agree(&vote)?)?;
+        let mut waited = asked.elapsed();
         if agreed.early_stop || agreed.stop {
             return Ok(if agreed.early_stop { Stepped::EarlyStopped } else { Stepped::Stopped });
         }
@@ -449,7 +454,9 @@ impl<T: Task> Learner<T> {
         };
         self.note(Activity::Reduce);
         let shapes = if alone { Vec::new() } else { optim::shapes(self.model(), &self.frozen) };
+        let asked = Instant::now();
         let (values, grads) = self.reduce.sum(values, grads.without(&self.frozen), &shapes)?;
+        waited += asked.elapsed();
         self.note(Activity::Train);
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
@@ -466,6 +473,7 @@ impl<T: Task> Learner<T> {
             clips: ready.clips,
             all_clips: agreed.clips,
             seconds: agreed.seconds,
+            reduce_seconds: (!alone).then(|| waited.as_secs_f64()),
             micro_batches: self.micro_batches,
             lr,
             values: Tensor::cat(vec![values, norm], 0),

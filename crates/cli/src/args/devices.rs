@@ -49,6 +49,21 @@ impl LaneArgs {
         }
     }
 
+    /// Those of a rank, at this place among the `ranks` of its host: of a list of devices the one at its place.
+    ///
+    /// # Errors
+    ///
+    /// A flag that has fewer devices than there are ranks, and what was given to it.
+    pub(crate) fn of_rank(mut self, place: usize, ranks: usize) -> Result<LaneArgs, (&'static str, String)> {
+        for (flag, device) in [("--data-gpu", &mut self.data_gpu), ("--model-gpu", &mut self.model_gpu)] {
+            let Some(list) = device.as_ref().map(Selector::to_string).filter(|list| list.contains(',')) else { continue };
+            let devices: Vec<&str> = list.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+            let own = devices.get(place).filter(|_| devices.len() >= ranks).and_then(|one| one.parse().ok());
+            *device = Some(own.ok_or((flag, list.clone()))?);
+        }
+        Ok(self)
+    }
+
     /// The flags that say which devices are wanted.
     pub(crate) fn as_typed(&self) -> String {
         let device = |flag: &str, device: &Option<Selector>| device.as_ref().map(|device| format!("{flag} {device}"));
