@@ -327,10 +327,9 @@ impl Explain for RanksError {
             RanksError::TooMany { world, batch_size } => {
                 Text::Message("error-ranks-too-many", vec![("world", shown(world)), ("batch", shown(batch_size))])
             }
-            RanksError::Differ(lines) => Text::List(
-                Box::new(Text::Message("error-ranks-differ", Vec::new())),
-                lines.iter().map(shown).collect(),
-            ),
+            RanksError::Differ(lines) => {
+                Text::List(Box::new(Text::Message("error-ranks-differ", Vec::new())), lines.iter().map(shown).collect())
+            }
             RanksError::SameDevice { ranks: [first, second], host, gpu } => {
                 let ranks = vec![("first", shown(first)), ("second", shown(second))];
                 let place = vec![("host", shown(host)), ("gpu", shown(gpu))];
@@ -344,7 +343,8 @@ impl Explain for ReduceError {
     fn text(&self) -> Text {
         let about = |key, who: &LastHeard, more: Vec<(&'static str, Text)>| {
             let LastHeard { rank, host, activity, step } = who;
-            let place = vec![("rank", shown(rank)), ("host", shown(host)), ("stage", shown(activity)), ("step", shown(step))];
+            let place =
+                vec![("rank", shown(rank)), ("host", shown(host)), ("stage", shown(activity)), ("step", shown(step))];
             Text::Message(key, place.into_iter().chain(more).collect())
         };
         match self {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
 
 use serde_json::{Value, json};
+use tandem_device::Inventory;
 use tandem_train::reduce::mpi::{LibraryError, Session};
 use tandem_train::reduce::{Launched, RankFacts, Reduce, ReduceError};
 
@@ -66,10 +67,21 @@ impl Ranks {
         Ok(result)
     }
 
+    /// This rank among those of its host, and how many they are.
+    fn place(&self) -> Option<(usize, usize)> {
+        let session = self.session.as_ref()?;
+        Some((session.local_rank(), session.hosts().iter().filter(|host| *host == session.host()).count()))
+    }
+
+    /// Devices of this rank when none is named.
+    pub(crate) fn pair(&self, lanes: LaneArgs, inventory: &Inventory) -> LaneArgs {
+        let real = inventory.gpus.iter().filter(|gpu| gpu.is_real()).count();
+        self.place().map_or(lanes.clone(), |(place, ranks)| lanes.paired(real, place, ranks))
+    }
+
     /// The devices of this rank: of `--data-gpu 0,2 --model-gpu 1,3` those at its place among the ranks of its host.
     pub(crate) fn lanes(&self, lanes: LaneArgs, messages: &Messages) -> Result<LaneArgs, Failure> {
-        let Some(session) = &self.session else { return Ok(lanes) };
-        let (place, here) = (session.local_rank(), session.hosts().iter().filter(|host| *host == session.host()).count());
+        let (Some(session), Some((place, here))) = (&self.session, self.place()) else { return Ok(lanes) };
         lanes.of_rank(place, here).map_err(|(flag, devices)| {
             let values: &[(&str, &dyn std::fmt::Display)] =
                 &[("flag", &flag), ("devices", &devices), ("ranks", &here), ("host", &session.host())];
@@ -189,6 +201,17 @@ mod tests {
         let shared = lanes(Some("cpu"), Some("1,3")).of_rank(1, 2).expect("the host prepares for all");
         assert_eq!(names(shared), both("cpu", "3"));
         assert_eq!(names(lanes(None, None).of_rank(1, 2).expect("nothing requested")), [None, None]);
+        for (gpus, expected) in [
+            (0, [None, None]),
+            (1, [None, None]),
+            (2, both("cpu", "1")),
+            (3, both("cpu", "1")),
+            (4, both("2", "3")),
+            (8, both("2", "3")),
+        ] {
+            assert_eq!(names(lanes(None, None).paired(gpus, 1, 2)), expected, "{gpus} GPUs, the second of two ranks");
+        }
+        assert_eq!(names(lanes(Some("0"), Some("1")).paired(8, 1, 2)), both("0", "1"), "what is named stays");
         let few = lanes(Some("cpu"), Some("1,3")).of_rank(2, 3).expect_err("three ranks, two devices");
         assert_eq!(few, ("--model-gpu", "1,3".to_owned()));
     }

@@ -362,7 +362,8 @@ impl Loader {
         }
         batch.audio[filled * row_values..].fill(0.0);
         batch.noise = self.settings.noise.then(|| self.noise(&batch, self.noise_values(planned)));
-        batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, planned, frames, workspace));
+        batch.reference =
+            (self.settings.reference_frames).map(|frames| self.references(&batch, planned, frames, workspace));
         batch
     }
 
@@ -382,13 +383,7 @@ impl Loader {
 
     /// For each clip a crop of another clip of the same speaker: one of the whole batch if there is one (unless it is in another
     /// process' rows it is at hand), otherwise any other; a speaker's only clip is its own reference.
-    fn references(
-        &self,
-        batch: &Batch,
-        planned: &PlannedBatch,
-        frames: usize,
-        workspace: &mut Workspace,
-    ) -> Reference {
+    fn references(&self, batch: &Batch, planned: &PlannedBatch, frames: usize, workspace: &mut Workspace) -> Reference {
         let form = self.form;
         let row_values = form.row_values(frames);
         let mut audio = self.shared.recycler.take(batch.rows * row_values);

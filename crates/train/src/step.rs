@@ -54,7 +54,7 @@ pub struct Learner<T: Task = Acoustic> {
 #[derive(Debug)]
 pub enum Stepped {
     /// A step.
-    Done(StepRecord),
+    Done(Box<StepRecord>),
     /// Nothing: no rank has a clip of it that can be used.
     Skipped,
     /// Nothing: a rank was asked to stop.
@@ -76,8 +76,8 @@ pub struct StepRecord {
     pub all_clips: u64,
     /// Their seconds of audio.
     pub seconds: f64,
-    /// Seconds that this rank waited for the others; none without others.
-    pub reduce_seconds: Option<f64>,
+    /// When this rank waited for the others, from and to; empty without others.
+    pub waits: Vec<(Instant, Instant)>,
     /// Micro-batches that it was split into.
     pub micro_batches: usize,
     /// The learning rate.
@@ -255,6 +255,18 @@ impl<T: Task> Learner<T> {
         self.reduce.world()
     }
 
+    /// Numbers of all ranks, added by rank.
+    pub(crate) fn add_up(&mut self, own: &[f64]) -> Result<Vec<f64>, ReduceError> {
+        let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut sums = vec![0.0; own.len()];
+        for numbers in self.reduce.gather(&bytes)? {
+            for (sum, number) in sums.iter_mut().zip(numbers.chunks_exact(8)) {
+                *sum += f64::from_le_bytes(number.try_into().expect("eight bytes"));
+            }
+        }
+        Ok(sums)
+    }
+
     /// Notes where this rank is.
     pub(crate) fn note(&self, activity: Activity) {
         self.reduce.note(activity, self.step);
@@ -398,7 +410,7 @@ impl<T: Task> Learner<T> {
     /// If there are other ranks: one that is missing, or wants to stop, is seen by [`Learner::step_together`].
     pub fn step(&mut self, ready: Ready<T::Inputs>) -> StepRecord {
         match self.step_together(ready, Vote::default()) {
-            Ok(Stepped::Done(record)) => record,
+            Ok(Stepped::Done(record)) => *record,
             other => panic!("no step: {other:?}"),
         }
     }
@@ -431,7 +443,7 @@ impl<T: Task> Learner<T> {
         self.note(Activity::Reduce);
         let asked = Instant::now();
         let agreed = Agreed::of(&self.reduce.agree(&vote)?)?;
-        let mut waited = asked.elapsed();
+        let vote_wait = (asked, Instant::now());
         if agreed.early_stop || agreed.stop {
             return Ok(if agreed.early_stop { Stepped::EarlyStopped } else { Stepped::Stopped });
         }
@@ -456,7 +468,7 @@ impl<T: Task> Learner<T> {
         let shapes = if alone { Vec::new() } else { optim::shapes(self.model(), &self.frozen) };
         let asked = Instant::now();
         let (values, grads) = self.reduce.sum(values, grads.without(&self.frozen), &shapes)?;
-        waited += asked.elapsed();
+        let summed = Instant::now();
         self.note(Activity::Train);
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
@@ -467,17 +479,17 @@ impl<T: Task> Learner<T> {
             scale.update(&norm);
         }
         self.next = next;
-        Ok(Stepped::Done(StepRecord {
+        Ok(Stepped::Done(Box::new(StepRecord {
             step: self.step,
             cursor: ready.cursor,
             clips: ready.clips,
             all_clips: agreed.clips,
             seconds: agreed.seconds,
-            reduce_seconds: (!alone).then(|| waited.as_secs_f64()),
+            waits: if alone { Vec::new() } else { vec![vote_wait, (asked, summed)] },
             micro_batches: self.micro_batches,
             lr,
             values: Tensor::cat(vec![values, norm], 0),
-        }))
+        })))
     }
 
     fn inject_out_of_memory(&self, rows: usize) {

@@ -418,8 +418,17 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
         let device = learning_device(&lanes.model, settings);
         let task = self.task.clone();
-        let mut feed =
-            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, task, lanes, &device, &budgets, self.shard)?;
+        let mut feed = Feed::with_loader(
+            &self.loader,
+            &self.data,
+            settings,
+            &self.stats,
+            task,
+            lanes,
+            &device,
+            &budgets,
+            self.shard,
+        )?;
         feed.fail(self.lane_fault);
         let (data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let (longest_host, longest_data) = feed.longest_bytes();
@@ -445,7 +454,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let at = &self.lanes.placement.model;
         on_event(Event::Model { parts: &parts, device: format!("{} ({}, {})", at.label(), at.name, at.backend) });
         let wishes = Wishes::default();
-        let flow = self.train_stage(feeding, asked, wishes.clone());
+        let flow = self.train_stage(context, feeding, asked, wishes.clone());
         let validation = feed.validation(&self.data, &self.settings, VALIDATION_CLIPS)?;
         if first_step < steps {
             // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
@@ -530,7 +539,14 @@ impl<T: SpeechTask> TaskTrainer<T> {
         }
     }
 
-    fn train_stage(&self, feed: Flow<Ready<T::Inputs>>, asked: Stop, wishes: Wishes) -> Flow<Stepped> {
+    fn train_stage(
+        &self,
+        context: &Context,
+        feed: Flow<Ready<T::Inputs>>,
+        asked: Stop,
+        wishes: Wishes,
+    ) -> Flow<Stepped> {
+        let context = context.clone();
         let learner = self.learner.clone().expect("made before its first batch");
         feed.stage(Stage::Train, move |ready| {
             let mut learner = learner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -541,11 +557,19 @@ impl<T: SpeechTask> TaskTrainer<T> {
                 early_stop: together && wishes.early_stop.load(Ordering::Relaxed),
                 ..Vote::default()
             };
-            learner.step_together(ready, wish).map_err(|error| {
+            let stepped = learner.step_together(ready, wish).map_err(|error| {
                 let fault = Fault::new(error.to_string()).fatal();
                 *wishes.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 fault
-            })
+            })?;
+            if let Stepped::Done(record) = &stepped {
+                let (now, here) = (context.clock.now(), Instant::now());
+                let on_clock = |at: &Instant| now.saturating_sub(here - *at);
+                for (start, end) in &record.waits {
+                    context.record(Stage::Reduce, record.cursor, on_clock(start), on_clock(end));
+                }
+            }
+            Ok(stepped)
         })
     }
 

@@ -47,8 +47,8 @@ impl Window {
         self.steps += 1;
         self.clips += record.all_clips;
         self.audio += record.seconds;
-        if let Some(seconds) = record.reduce_seconds {
-            *self.reduced.get_or_insert(0.0) += seconds;
+        for (start, end) in &record.waits {
+            *self.reduced.get_or_insert(0.0) += (*end - *start).as_secs_f64();
         }
     }
 

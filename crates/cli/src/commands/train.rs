@@ -45,6 +45,7 @@ fn run_rank(args: &TrainArgs, ranks: &Ranks, messages: &Messages) -> Result<(), 
     let (json, from_scratch) = (requested.is_on("json"), requested.is_on("reset-training"));
     let lane_args = ranks.lanes(LaneArgs::of(requested), messages)?;
     let inventory = open_lanes::inventory(&lane_args);
+    let lane_args = ranks.pair(lane_args, &inventory);
     let placement = open_lanes::place(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
@@ -66,8 +67,7 @@ fn run_rank(args: &TrainArgs, ranks: &Ranks, messages: &Messages) -> Result<(), 
     // What is not given is that of the run.
     let of_run = state.and_then(|state| state.data.validation_dir.as_ref());
     let validation = requested.path("val-data").map(Path::to_owned).or(of_run.map(PathBuf::from));
-    let mut data =
-        ranks.first_alone(|| open_data(&train_data, validation.as_deref(), read, &interrupt, messages))?;
+    let mut data = ranks.first_alone(|| open_data(&train_data, validation.as_deref(), read, &interrupt, messages))?;
     let alignments = requested.path("alignments").or(saved.and_then(|saved| saved.data.alignments.as_deref()));
     if let Some(dir) = alignments {
         data = data.with_alignments(dir).map_err(|error| data_failure(&error, messages))?;
@@ -83,7 +83,11 @@ fn run_rank(args: &TrainArgs, ranks: &Ranks, messages: &Messages) -> Result<(), 
             print(&format!("{}\n", messages.with("train-alignments", values)))?;
         }
     }
-    let trace = requested.path("trace").filter(|_| ranks.is_first()).map(|path| Output::create_for(path, messages)).transpose()?;
+    let trace = requested
+        .path("trace")
+        .filter(|_| ranks.is_first())
+        .map(|path| Output::create_for(path, messages))
+        .transpose()?;
     let mut listeners = Listeners::default();
     let word = |name: &str| requested.word(name).filter(|_| ranks.is_first());
     if let Some(address) = word("metrics").and_then(|address| address.parse().ok()) {

@@ -87,9 +87,10 @@ impl<'a> Layout<'a> {
                 };
                 let own = at..at + rows * columns;
                 at = own.end;
-                grads.push(present[index].then(|| {
-                    Tensor::from_data(TensorData::new(values[own].to_vec(), [rows, columns]), device)
-                }));
+                grads.push(
+                    present[index]
+                        .then(|| Tensor::from_data(TensorData::new(values[own].to_vec(), [rows, columns]), device)),
+                );
             }
         }
         (terms.expect("there is a bucket"), Grads::of(grads))

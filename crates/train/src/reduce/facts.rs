@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn what_differs_is_named_with_the_rank_that_has_it() {
-        let same = |batch: u64, clips: u64| json!({"settings": {"data": {"batch_size": batch}}, "training clips": clips});
+        let same =
+            |batch: u64, clips: u64| json!({"settings": {"data": {"batch_size": batch}}, "training clips": clips});
         let ranks = [rank(0, &[], same(8, 90)), rank(1, &[], same(8, 90)), rank(2, &[], same(4, 91))];
         assert_eq!(check(&ranks[..2], 2, 8), Ok(()));
         let error = check(&ranks, 3, 8).expect_err("they differ").to_string();

@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn more_than_one_process_is_recognized_whoever_started_it() {
         let launched = |variables: &[(&str, &str)]| {
-            let found = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            let found =
+                |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
             Launched::from_env(found).map(|launched| (launched.launcher, launched.world))
         };
         for (variables, expected) in [

@@ -54,7 +54,8 @@ impl Agreed {
             let Cursor { epoch, batch } = vote.cursor;
             format!("rank {rank} has done {} steps and has batch {batch} of epoch {epoch}", vote.step)
         };
-        if let Some(other) = votes.iter().position(|vote| (vote.step, vote.cursor) != (votes[0].step, votes[0].cursor)) {
+        if let Some(other) = votes.iter().position(|vote| (vote.step, vote.cursor) != (votes[0].step, votes[0].cursor))
+        {
             return Err(ReduceError::Apart(place(0, &votes[0]), place(other, &votes[other])));
         }
         let mut counts = [0; 3];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tandem_audio::MelStats;
-use tandem_data::{Batch, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::Fault;
 use tandem_model::{
     Device, DeviceMel, HostInputs, InputShape, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice,
@@ -165,11 +165,11 @@ impl SpeechTask for Acoustic {
         model: &Voice,
         batches: &[HeldOutBatch],
         device: &Device,
-        rows: usize,
-        prefetch: usize,
+        (rows, prefetch): (usize, usize),
+        shard: Shard,
     ) -> Vec<f64> {
         let inputs: Vec<&HostInputs> = batches.iter().map(|batch| &batch.inputs).collect();
-        validation_losses(model, &self.shape(), &inputs, device, rows, prefetch).to_vec()
+        validation_losses(model, &self.shape(), &inputs, device, rows, prefetch, shard).to_vec()
     }
 
     fn sample(

@@ -20,7 +20,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use tandem_audio::MelStats;
-use tandem_data::{Batch, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::Fault;
 use tandem_model::{Device, ModelConfig, VocoderConfig};
 use tandem_synth::Speech;
@@ -241,15 +241,15 @@ pub trait SpeechTask: Task + Sync {
     /// Makes a batch to validate on: the same at every validation.
     fn held_out(&self, batch: Batch, stats: &MelStats) -> Self::HeldOut;
 
-    /// The terms of the loss on clips that are not trained on. At most `rows` go through the device at once, and `prefetch` such
-    /// micro-batches wait there.
+    /// The terms of the loss on clips that are not trained on, as far as they are the share of `shard`: those of all ranks are added.
+    /// At most so many clips go through the device at once, and so many such micro-batches wait there.
     fn validate(
         &self,
         model: &Self::Model,
         batches: &[Self::HeldOut],
         device: &Device,
-        rows: usize,
-        prefetch: usize,
+        rows_and_prefetch: (usize, usize),
+        shard: Shard,
     ) -> Vec<f64>;
 
     /// What the model makes of a clip that is not trained on.

@@ -125,7 +125,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         while self.has_another_step(steps_loop) {
             let record = match flow.next().map(|stepped| stepped.map(|stepped| stepped.value)) {
                 None => break,
-                Some(Ok(Stepped::Done(record))) => record,
+                Some(Ok(Stepped::Done(record))) => *record,
                 Some(Ok(Stepped::Skipped)) => continue,
                 Some(Ok(Stepped::Stopped)) => return Ok(Outcome::Stopped),
                 Some(Ok(Stepped::EarlyStopped)) => return Ok(Outcome::EarlyStopped),
@@ -325,7 +325,8 @@ impl<T: SpeechTask> TaskTrainer<T> {
         // No more at once than a step has, of batches that are smaller than those of training.
         let rows = self.settings.data.batch_size.div_ceil(micro_batches).max(1);
         let ahead = validation_queue(self.settings.pipeline.prefetch_buffer_size);
-        let terms = self.task.validate(&model, &steps_loop.validation, &self.lanes.model, rows, ahead);
+        let terms = self.task.validate(&model, &steps_loop.validation, &self.lanes.model, (rows, ahead), self.shard);
+        let terms = self.lock().add_up(&terms).map_err(TrainError::Reduce)?;
         let loss = terms.iter().sum::<f64>();
         // As it is kept in checkpoints, so that a resumed run decides the same.
         let kept = loss as f32;

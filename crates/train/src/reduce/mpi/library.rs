@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance, without_provenance_mut};
 
 use crate::reduce::{Launcher, ReduceError};
 
@@ -138,8 +138,8 @@ impl Constants {
                 float: 0x4c00_040a,
                 sum: 0x5800_0003,
                 errors_return: 0x5400_0001,
-                in_place: usize::MAX as *const c_void,
-                status_ignore: 1 as *mut c_void,
+                in_place: without_provenance(usize::MAX),
+                status_ignore: without_provenance_mut(1),
             });
         }
         Ok(Constants {
@@ -148,7 +148,7 @@ impl Constants {
             float: address("ompi_mpi_float")?,
             sum: address("ompi_mpi_op_sum")?,
             errors_return: address("ompi_mpi_errors_return")?,
-            in_place: 1 as *const c_void,
+            in_place: without_provenance(1),
             status_ignore: null_mut(),
         })
     }
@@ -284,9 +284,8 @@ impl Library {
         let (mut request, count) = (0, bytes.len() as c_int);
         let (byte, comm) = (self.constants.byte, self.constants.world);
         // SAFETY: the length is right; the caller keeps the buffer.
-        let code = unsafe {
-            (self.functions.isend)(bytes.as_ptr().cast(), count, byte, to as c_int, TAG, comm, &mut request)
-        };
+        let code =
+            unsafe { (self.functions.isend)(bytes.as_ptr().cast(), count, byte, to as c_int, TAG, comm, &mut request) };
         self.checked(code).map(|()| request)
     }
 

@@ -268,7 +268,8 @@ mod tests {
 
     #[test]
     fn only_processes_of_the_same_namespace_are_looked_at() {
-        let record = |namespace: &str, process| Record { host: "h".to_owned(), namespace: namespace.to_owned(), process };
+        let record =
+            |namespace: &str, process| Record { host: "h".to_owned(), namespace: namespace.to_owned(), process };
         let sent = record("pid:[1]", 42);
         assert_eq!(Record::from_bytes(&sent.to_bytes()), sent);
         let records = vec![record("pid:[1]", 42), record("pid:[2]", 43), record("pid:[1]", 44)];

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::library::{Library, Request};
@@ -148,10 +148,7 @@ impl Worker {
                     // The run ended without a word, as by a panic.
                     Err(RecvTimeoutError::Disconnected) => self.library.abort(1),
                 },
-                false => match self.commands.try_recv() {
-                    Ok(command) => Some(command),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-                },
+                false => self.commands.try_recv().ok(),
             };
             if let Some(command) = command {
                 rounds = 0;
