@@ -719,10 +719,10 @@ train-ranks = {$world} رتبه روی {$hosts} ({$library})
 ranks-who = رتبهٔ {$rank} روی {$host}
 ranks-not-built = {$launcher} شمار {$world} فرایند را آغاز کرد و این برنامه بدون MPI ساخته شده است: هر یک همان را جداگانه آموزش می‌داد
 ranks-hint-build = آن را با `cargo build --release --features mpi` بسازید، یا یک بار و بدون راه‌انداز آغاز کنید
-ranks-hint-library = کتابخانهٔ همان راه‌انداز را نصب کنید (دبیان: libopenmpi3 یا libmpich12)، یا پروندهٔ آن را در TANDEM_MPI_LIBRARY نام ببرید
+ranks-hint-library = کتابخانهٔ همان راه‌انداز را نصب کنید (دبیان: libopenmpi3 یا libmpich12)، یا فایل آن را در TANDEM_MPI_LIBRARY نام ببرید
 ranks-hint-world = کتابخانهٔ همان راه‌انداز را در TANDEM_MPI_LIBRARY نام ببرید؛ برای srun، `srun --mpi=list` را ببینید
 ranks-few-devices = {$flag} {$devices}: {$host} شمار {$ranks} رتبه دارد که بیش از دستگاه‌های فهرست است
-error-ranks-too-many = {$world} رتبه برای دسته‌ای با {$batch} قطعه: هر رتبه دست‌کم یکی می‌خواهد
+error-ranks-too-many = {$world} رتبه برای دسته‌ای با {$batch} کلیپ: هر رتبه دست‌کم یکی می‌خواهد
 error-ranks-differ = رتبه‌ها یکسان آموزش نمی‌دادند
 error-ranks-same-device = رتبه‌های {$first} و {$second} روی {$host} هر دو GPU {$gpu} را می‌گرفتند
 error-rank-gone = رتبهٔ {$rank} روی {$host} (مرحلهٔ `{$stage}`، پس از گام {$step}) دیگر نیست: کشته شده، یا میزبانش از کار افتاده است

@@ -411,7 +411,7 @@ impl<T: Task> Learner<T> {
     pub fn step(&mut self, ready: Ready<T::Inputs>) -> StepRecord {
         match self.step_together(ready, Vote::default()) {
             Ok(Stepped::Done(record)) => *record,
-            other => panic!("no step: {other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
