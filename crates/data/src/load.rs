@@ -381,8 +381,9 @@ impl Loader {
         noise
     }
 
-    /// For each clip a crop of another clip of the same speaker: one of the whole batch if there is one (unless it is in another
-    /// process' rows it is at hand), otherwise any other; a speaker's only clip is its own reference.
+    /// For each clip a crop of another clip of the same speaker: one of the whole batch as it was planned if there is one (unless it is
+    /// in another process' rows it is at hand), otherwise any other; a speaker's only clip, or one whose choice turns out to be bad, is
+    /// its own reference. So the choice depends neither on ranks nor on what is known to be bad.
     fn references(&self, batch: &Batch, planned: &PlannedBatch, frames: usize, workspace: &mut Workspace) -> Reference {
         let form = self.form;
         let row_values = form.row_values(frames);
@@ -390,16 +391,10 @@ impl Loader {
         audio.fill(0.0);
         let mut reference = Reference { frames, audio, lengths: vec![0; batch.rows] };
         let seed = self.settings.plan.seed;
-        let alone = self.settings.shard.world <= 1;
-        let company: Vec<u32> = match alone {
-            true => batch.clips.clone(),
-            // What other processes find to be bad is not known here.
-            false => planned.clips.iter().copied().filter(|&clip| !self.shared.ledger.contains(clip)).collect(),
-        };
         for (row, (&clip, &speaker)) in batch.clips.iter().zip(&batch.speakers).enumerate() {
             let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 1]);
             let is_mate = |mate: &u32| *mate != clip && self.shared.corpus.entry(*mate).speaker == speaker;
-            let mates: Vec<u32> = company.iter().copied().filter(is_mate).collect();
+            let mates: Vec<u32> = planned.clips.iter().copied().filter(is_mate).collect();
             let out = &mut reference.audio[row * row_values..(row + 1) * row_values];
             let others = self.by_speaker.get(&speaker).map_or(&[][..], Vec::as_slice);
             let from_batch = |row: usize| {
