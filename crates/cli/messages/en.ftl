@@ -330,6 +330,7 @@ profile-healthy = ✅ NO MAJOR BOTTLENECKS DETECTED
 profile-balanced = Pipeline appears well-balanced
 profile-training = Training utilization: {$share}%
 profile-limited = ⚠️ limited by: {$stage} (starved {$starved} %)
+profile-communication = communication: {$share} % exposed; a larger batch or --grad-accum would hide it
 profile-variation = High timing variation - possible bottleneck! {$variation} % from step to step; it varies with: {$stage}; {$advice}
 profile-headroom = headroom: infinitely fast data would give +{$gain} %
 profile-recommendations = RECOMMENDATIONS
@@ -434,6 +435,7 @@ stage-load = load
 stage-preprocess = preprocess
 stage-transfer = transfer
 stage-train = train
+stage-reduce = reduce
 stage-gaps = gaps
 stage-variation = variation
 stage-memory = memory
@@ -542,6 +544,8 @@ line-loss = loss {$value}
 line-steps_per_second = {$value} steps/s
 line-eta_seconds = {$value} left
 line-interval_starved_ratio = starved {$value} %
+line-reduce_ratio = other ranks {$value} %
+metric-reduce_ratio = waiting for ranks
 line-audio_seconds_per_second = {$value} s of audio/s
 
 # Errors of the libraries, by key (errors.rs).
@@ -711,3 +715,22 @@ watch-state-stopped = stopped
 watch-state-failed = failed
 watch-state-killed = killed
 watch-state-unreadable = unreadable
+
+# Several ranks.
+train-ranks = {$world} ranks on {$hosts} ({$library})
+ranks-who = rank {$rank} on {$host}
+ranks-not-built = {$launcher} started {$world} processes, and this program is built without MPI: each would train the same by itself
+ranks-hint-build = build it with `cargo build --release --features mpi`, or start it once, without the launcher
+ranks-hint-library = install the library that belongs to the launcher (Debian: libopenmpi3 or libmpich12), or name its file in TANDEM_MPI_LIBRARY
+ranks-hint-world = name the library that belongs to the launcher in TANDEM_MPI_LIBRARY; for srun, see `srun --mpi=list`
+ranks-few-devices = {$flag} {$devices}: {$host} has {$ranks} ranks, which is more than there are devices in the list
+error-ranks-too-many = {$world} ranks for a batch of {$batch} clips: every rank needs one at least
+error-ranks-differ = ranks would not train the same
+error-ranks-same-device = ranks {$first} and {$second} on {$host} would both take GPU {$gpu}
+error-rank-gone = rank {$rank} on {$host} (stage `{$stage}`, after step {$step}) is gone: killed, or its host is
+error-rank-silent = rank {$rank} on {$host} (stage `{$stage}`, after step {$step}) has not been heard of for {$seconds} s
+error-rank-failed = rank {$rank} on {$host} (stage `{$stage}`, after step {$step}) failed: {$reason}
+error-mpi-missing = started by {$launcher}, but no MPI library is found ({$names})
+error-mpi-world = the launcher started {$launched} processes, {$library} knows of {$found}: they do not belong together
+error-mpi-unknown = {$library} is no MPI library: it has no `{$name}`
+error-mpi-start = MPI does not start: {$reason}

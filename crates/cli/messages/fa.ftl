@@ -330,6 +330,7 @@ profile-healthy = ✅ گلوگاه بزرگی نیست (NO MAJOR BOTTLENECKS DET
 profile-balanced = خط لوله متوازن است (Pipeline appears well-balanced)
 profile-training = سهم آموزش (Training utilization: {$share}%)
 profile-limited = ⚠️ محدود به: {$stage} (گرسنگی {$starved} %)
+profile-communication = ارتباط: {$share} % آشکار؛ دستهٔ بزرگ‌تر یا --grad-accum آن را پنهان می‌کند
 profile-variation = زمان گام‌ها ناهموار است (High timing variation - possible bottleneck!): {$variation} % از گام به گام؛ همراه با: {$stage}؛ {$advice}
 profile-headroom = جای پیشرفت: دادهٔ بی‌نهایت تند ⁨+{$gain} %⁩ می‌دهد
 profile-recommendations = پیشنهادها (RECOMMENDATIONS)
@@ -434,6 +435,7 @@ stage-load = خواندن
 stage-preprocess = آماده‌سازی
 stage-transfer = رونوشت
 stage-train = آموزش
+stage-reduce = reduce
 stage-gaps = انتظار
 stage-variation = ناهمواری
 stage-memory = حافظه
@@ -542,6 +544,8 @@ line-loss = زیان {$value}
 line-steps_per_second = {$value} گام بر ثانیه
 line-eta_seconds = {$value} مانده
 line-interval_starved_ratio = گرسنگی {$value} %
+line-reduce_ratio = رتبه‌های دیگر {$value} %
+metric-reduce_ratio = انتظار برای رتبه‌ها
 line-audio_seconds_per_second = {$value} ثانیه صدا بر ثانیه
 
 # Errors of the libraries, by key (errors.rs).
@@ -711,3 +715,22 @@ watch-state-stopped = ایستاده
 watch-state-failed = شکست خورده
 watch-state-killed = کشته شده
 watch-state-unreadable = ناخوانا
+
+# Several ranks.
+train-ranks = {$world} رتبه روی {$hosts} ({$library})
+ranks-who = رتبهٔ {$rank} روی {$host}
+ranks-not-built = {$launcher} شمار {$world} فرایند را آغاز کرد و این برنامه بدون MPI ساخته شده است: هر یک همان را جداگانه آموزش می‌داد
+ranks-hint-build = آن را با `cargo build --release --features mpi` بسازید، یا یک بار و بدون راه‌انداز آغاز کنید
+ranks-hint-library = کتابخانهٔ همان راه‌انداز را نصب کنید (دبیان: libopenmpi3 یا libmpich12)، یا فایل آن را در TANDEM_MPI_LIBRARY نام ببرید
+ranks-hint-world = کتابخانهٔ همان راه‌انداز را در TANDEM_MPI_LIBRARY نام ببرید؛ برای srun، `srun --mpi=list` را ببینید
+ranks-few-devices = {$flag} {$devices}: {$host} شمار {$ranks} رتبه دارد که بیش از دستگاه‌های فهرست است
+error-ranks-too-many = {$world} رتبه برای دسته‌ای با {$batch} کلیپ: هر رتبه دست‌کم یکی می‌خواهد
+error-ranks-differ = رتبه‌ها یکسان آموزش نمی‌دادند
+error-ranks-same-device = رتبه‌های {$first} و {$second} روی {$host} هر دو GPU {$gpu} را می‌گرفتند
+error-rank-gone = رتبهٔ {$rank} روی {$host} (مرحلهٔ `{$stage}`، پس از گام {$step}) دیگر نیست: کشته شده، یا میزبانش از کار افتاده است
+error-rank-silent = از رتبهٔ {$rank} روی {$host} (مرحلهٔ `{$stage}`، پس از گام {$step}) {$seconds} ثانیه است که خبری نیست
+error-rank-failed = رتبهٔ {$rank} روی {$host} (مرحلهٔ `{$stage}`، پس از گام {$step}) شکست خورد: {$reason}
+error-mpi-missing = با {$launcher} آغاز شد، ولی کتابخانهٔ MPI پیدا نشد ({$names})
+error-mpi-world = راه‌انداز {$launched} فرایند آغاز کرد، ولی {$library} از {$found} خبر دارد: این دو به هم تعلق ندارند
+error-mpi-unknown = {$library} کتابخانهٔ MPI نیست: `{$name}` را ندارد
+error-mpi-start = MPI آغاز نمی‌شود: {$reason}

@@ -10,6 +10,7 @@ use tandem_data::{ConvertError, CorpusError, FaultReport, Format, MetadataError,
 use tandem_device::{OpenError, SelfTestError, WrongResult};
 use tandem_synth::SynthesisError;
 use tandem_train::checkpoint::FORMAT;
+use tandem_train::reduce::{LastHeard, RanksError, ReduceError};
 use tandem_train::task::TrainedPart;
 use tandem_train::{CheckpointError, DataError, LaneError, Purpose, RecordError, RunError, TrainError, VoiceError};
 
@@ -53,7 +54,7 @@ impl From<&Path> for Text {
 }
 
 /// The text of anything that can be shown and needs no translation of ours.
-fn shown(value: impl std::fmt::Display) -> Text {
+pub(crate) fn shown(value: impl std::fmt::Display) -> Text {
     Text::Verbatim(value.to_string())
 }
 
@@ -321,6 +322,41 @@ impl Explain for DataError {
     }
 }
 
+impl Explain for RanksError {
+    fn text(&self) -> Text {
+        match self {
+            RanksError::TooMany { world, batch_size } => {
+                Text::Message("error-ranks-too-many", vec![("world", shown(world)), ("batch", shown(batch_size))])
+            }
+            RanksError::Differ(lines) => {
+                Text::List(Box::new(Text::Message("error-ranks-differ", Vec::new())), lines.iter().map(shown).collect())
+            }
+            RanksError::SameDevice { ranks: [first, second], host, gpu } => {
+                let ranks = vec![("first", shown(first)), ("second", shown(second))];
+                let place = vec![("host", shown(host)), ("gpu", shown(gpu))];
+                Text::Message("error-ranks-same-device", ranks.into_iter().chain(place).collect())
+            }
+        }
+    }
+}
+
+impl Explain for ReduceError {
+    fn text(&self) -> Text {
+        let about = |key, who: &LastHeard, more: Vec<(&'static str, Text)>| {
+            let LastHeard { rank, host, activity, step } = who;
+            let place =
+                vec![("rank", shown(rank)), ("host", shown(host)), ("stage", shown(activity)), ("step", shown(step))];
+            Text::Message(key, place.into_iter().chain(more).collect())
+        };
+        match self {
+            ReduceError::Gone(who) => about("error-rank-gone", who, Vec::new()),
+            ReduceError::Silent(who, seconds) => about("error-rank-silent", who, vec![("seconds", shown(seconds))]),
+            ReduceError::Failed(who, why, _) => about("error-rank-failed", who, vec![("reason", shown(why))]),
+            other => shown(other),
+        }
+    }
+}
+
 impl Explain for RunError {
     fn text(&self) -> Text {
         match self {
@@ -355,6 +391,8 @@ impl Explain for TrainError {
             TrainError::NotFinite(step, clips) => {
                 Text::Message("error-not-finite", vec![("step", shown(step)), ("clips", shown(clips.join(", ")))])
             }
+            TrainError::Ranks(error) => error.text(),
+            TrainError::Reduce(error) => error.text(),
             // A stage's cause is still an English text.
             other => shown(other),
         }

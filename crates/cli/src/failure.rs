@@ -22,11 +22,13 @@ pub(crate) struct Failure {
     /// For people, where it is more than a text that is looked up by its English.
     text: Option<Text>,
     hints: Vec<String>,
+    /// Another rank of the run failed, and says so itself.
+    pub(crate) is_of_another_rank: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), text: None, hints: Vec::new() }
+        Failure { code, message: message.into(), text: None, hints: Vec::new(), is_of_another_rank: false }
     }
 
     /// An error of a library.
@@ -40,6 +42,12 @@ impl Failure {
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hints.push(hint.into());
+        self
+    }
+
+    /// The same about another rank of the run, which says so itself.
+    pub(crate) fn of_another_rank(mut self) -> Failure {
+        self.is_of_another_rank = true;
         self
     }
 
@@ -62,6 +70,11 @@ impl Failure {
             Text::Message("error-at", vec![("path", place), ("reason", text)])
         });
         self
+    }
+
+    /// What went wrong, in English.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// For scripts.

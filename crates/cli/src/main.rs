@@ -9,6 +9,7 @@ mod interrupt;
 mod listeners;
 mod messages;
 mod open_lanes;
+mod ranks;
 mod run_facts;
 mod texts;
 mod ui;

@@ -76,7 +76,7 @@ pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use pack::{Packed, SHARD_CLIPS, pack};
-pub use plan::{ClipSize, Padding, PlanSettings, PlannedBatch, padding, plan};
+pub use plan::{ClipSize, Padding, PlanSettings, PlannedBatch, Shard, padding, plan};
 pub use sources::{
     Ambiguity, AudioBytes, Evidence, Fields, Format, Metadata, MetadataError, Part, Preview, PreviewClip, Reading,
     Record, Source, open_source, parse_row,

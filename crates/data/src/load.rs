@@ -15,7 +15,7 @@ use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::durations::Durations;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
-use crate::plan::{ClipSize, PlanSettings, PlannedBatch, plan};
+use crate::plan::{ClipSize, PlanSettings, PlannedBatch, Shard, plan};
 
 /// How a corpus is loaded. By default log-mel, without references.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +38,8 @@ pub struct LoadSettings {
     pub pitch: bool,
     /// Hands these out with their clips.
     pub durations: Arc<Durations>,
+    /// Of each batch only these rows are loaded, padded to the shape of the whole. A process without rows gets one that is empty.
+    pub shard: Shard,
 }
 
 /// What loading did, and where its time went (summed over all workers).
@@ -244,7 +246,8 @@ impl Loader {
         let values = |frames: usize| self.form.row_values(frames);
         let audio = values(self.frames(batch)) + values(self.settings.reference_frames.unwrap_or(0));
         let pitch = if self.settings.pitch { self.frames(batch) } else { 0 };
-        4 * batch.rows * (audio + self.noise_values(batch) + pitch + batch.tokens)
+        let rows = self.settings.shard.rows(batch.rows).len().max(1);
+        4 * rows * (audio + self.noise_values(batch) + pitch + batch.tokens)
     }
 
     /// Frames of each row of a batch, padding included.
@@ -304,7 +307,10 @@ impl Loader {
 
     fn load_with(&self, planned: &PlannedBatch, workspace: &mut Workspace) -> Batch {
         let n_mels = self.shared.template.settings().n_mels;
-        let (rows, frames, tokens) = (planned.rows, self.frames(planned), planned.tokens);
+        let own = self.settings.shard.rows(planned.rows);
+        let filled = planned.clips.len();
+        let clips = &planned.clips[own.start.min(filled)..own.end.min(filled)];
+        let (rows, frames, tokens) = (own.len().max(1), self.frames(planned), planned.tokens);
         let row_values = self.form.row_values(frames);
         let mut batch = Batch {
             cursor: planned.cursor,
@@ -326,7 +332,7 @@ impl Loader {
             reference: None,
             faults: Vec::new(),
         };
-        for &clip in planned.clips.iter().filter(|&&clip| !self.shared.ledger.contains(clip)) {
+        for &clip in clips.iter().filter(|&&clip| !self.shared.ledger.contains(clip)) {
             let row = batch.clips.len();
             let out = &mut batch.audio[row * row_values..(row + 1) * row_values];
             let pitch = batch.pitch.as_mut().map(|pitch| &mut pitch[row * frames..(row + 1) * frames]);
@@ -356,7 +362,8 @@ impl Loader {
         }
         batch.audio[filled * row_values..].fill(0.0);
         batch.noise = self.settings.noise.then(|| self.noise(&batch, self.noise_values(planned)));
-        batch.reference = (self.settings.reference_frames).map(|frames| self.references(&batch, frames, workspace));
+        batch.reference =
+            (self.settings.reference_frames).map(|frames| self.references(&batch, planned, frames, workspace));
         batch
     }
 
@@ -374,9 +381,10 @@ impl Loader {
         noise
     }
 
-    /// For each clip a crop of another clip of the same speaker: one of this batch if there is one (it is at hand),
-    /// otherwise any other; a speaker's only clip is its own reference.
-    fn references(&self, batch: &Batch, frames: usize, workspace: &mut Workspace) -> Reference {
+    /// For each clip a crop of another clip of the same speaker: one of the whole batch as it was planned if there is one (unless it is
+    /// in another process' rows it is at hand), otherwise any other; a speaker's only clip, or one whose choice turns out to be bad, is
+    /// its own reference. So the choice depends neither on ranks nor on what is known to be bad.
+    fn references(&self, batch: &Batch, planned: &PlannedBatch, frames: usize, workspace: &mut Workspace) -> Reference {
         let form = self.form;
         let row_values = form.row_values(frames);
         let mut audio = self.shared.recycler.take(batch.rows * row_values);
@@ -385,18 +393,25 @@ impl Loader {
         let seed = self.settings.plan.seed;
         for (row, (&clip, &speaker)) in batch.clips.iter().zip(&batch.speakers).enumerate() {
             let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 1]);
-            let mates: Vec<usize> =
-                (0..batch.clips.len()).filter(|&mate| mate != row && batch.speakers[mate] == speaker).collect();
+            let is_mate = |mate: &u32| *mate != clip && self.shared.corpus.entry(*mate).speaker == speaker;
+            let mates: Vec<u32> = planned.clips.iter().copied().filter(is_mate).collect();
             let out = &mut reference.audio[row * row_values..(row + 1) * row_values];
             let others = self.by_speaker.get(&speaker).map_or(&[][..], Vec::as_slice);
             let from_batch = |row: usize| {
                 let size = form.row_values(batch.frames);
                 (&batch.audio[row * size..(row + 1) * size], form.columns(batch.frames), batch.mel_lengths[row])
             };
+            let other = match mates.is_empty() {
+                false => Some(mates[random.below(mates.len())]),
+                true if others.len() > 1 => {
+                    let at = random.below(others.len() - 1);
+                    Some(if others[at] == clip { others[others.len() - 1] } else { others[at] })
+                }
+                true => None,
+            };
+            let at_hand = other.and_then(|other| batch.clips.iter().position(|&clip| clip == other));
             let mut loaded = None;
-            if mates.is_empty() && others.len() > 1 {
-                let at = random.below(others.len() - 1);
-                let other = if others[at] == clip { others[others.len() - 1] } else { others[at] };
+            if let (Some(other), None) = (other, at_hand) {
                 let length = self.shared.sizes[other as usize].frames as usize;
                 let mut audio = self.shared.recycler.take(form.row_values(length));
                 let read = self.load_clip(other, &mut audio, form.columns(length), None, workspace);
@@ -404,8 +419,7 @@ impl Loader {
             }
             let (audio, stride, length) = match &loaded {
                 Some((audio, length)) => (&audio[..], form.columns(*length), *length),
-                None if mates.is_empty() => from_batch(row),
-                None => from_batch(mates[random.below(mates.len())]),
+                None => from_batch(at_hand.unwrap_or(row)),
             };
             let kept = length.min(frames);
             let start = random.below(length - kept + 1);
@@ -560,7 +574,8 @@ impl Loader {
                 None => fault,
             });
         }
-        if !batch.clips.is_empty() {
+        // Other processes may have clips of it: they decide together whether there is a step.
+        if !batch.clips.is_empty() || self.settings.shard.world > 1 {
             lost.in_a_row = 0;
             return Ok(batch);
         }

@@ -3,6 +3,8 @@
 //! All clips are shuffled; in pools of some dozen batches they are sorted by a slightly blurred length and cut into
 //! batches; the batches are shuffled. So clips of a batch have nearly the same length, yet other company each epoch.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use tandem_flow::{Cursor, Random};
 
@@ -54,6 +56,35 @@ pub struct PlannedBatch {
     pub frames: usize,
     /// Tokens of each row.
     pub tokens: usize,
+}
+
+/// Which rows of every batch a process of a run takes. The batch is split, not the data: whatever the number of processes,
+/// batch *n* has the same clips and the same shape.
+///
+/// Rows are padded to the batch's shape, so that as many rows are as much work; and they lie in the order of their
+/// lengths, so that neighbors have nearly as many frames. The parts are those that gradient accumulation makes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// This process, from 0.
+    pub rank: usize,
+    /// Processes of the run.
+    pub world: usize,
+}
+
+impl Default for Shard {
+    /// All rows.
+    fn default() -> Self {
+        Shard { rank: 0, world: 1 }
+    }
+}
+
+impl Shard {
+    /// Its rows of a batch that has so many: those of all ranks follow each other, and the last ranks may have none.
+    pub fn rows(self, rows: usize) -> Range<usize> {
+        let each = rows.div_ceil(self.world.max(1));
+        let first = (self.rank * each).min(rows);
+        first..(first + each).min(rows)
+    }
 }
 
 /// The numbers 0 to `count - 1` in an order that depends on `seed` alone.
@@ -251,6 +282,23 @@ mod tests {
         };
         assert_eq!(shapes(0), shapes(1));
         assert!(shapes(0).len() > 2);
+    }
+
+    #[test]
+    fn shards_are_all_rows_in_order_and_none_has_more_than_its_share() {
+        for (rows, world, lengths) in [
+            (8, 1, vec![8]),
+            (8, 2, vec![4, 4]),
+            (7, 2, vec![4, 3]),
+            (8, 3, vec![3, 3, 2]),
+            (5, 4, vec![2, 2, 1, 0]),
+            (1, 3, vec![1, 0, 0]),
+            (0, 2, vec![0, 0]),
+        ] {
+            let shards: Vec<_> = (0..world).map(|rank| Shard { rank, world }.rows(rows)).collect();
+            assert_eq!(shards.iter().map(ExactSizeIterator::len).collect::<Vec<_>>(), lengths, "{rows} over {world}");
+            assert_eq!(shards.into_iter().flatten().collect::<Vec<_>>(), (0..rows).collect::<Vec<_>>());
+        }
     }
 
     #[test]

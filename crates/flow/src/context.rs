@@ -81,6 +81,12 @@ impl Context {
         lock(&self.records.abandoned).clone()
     }
 
+    /// Records a piece of work that is part of another stage's, such as waiting for others in the middle of it.
+    pub fn record(&self, name: impl AsRef<str>, cursor: crate::Cursor, start: Duration, end: Duration) {
+        let known = lock(&self.records.stages).iter().find(|meter| &*meter.name == name.as_ref()).cloned();
+        known.unwrap_or_else(|| self.add_stage(name.as_ref())).record(cursor, start, end);
+    }
+
     pub(crate) fn add_stage(&self, name: &str) -> Arc<Meter> {
         let meter = Arc::new(Meter::new(name, self.clock.clone(), self.trace.clone()));
         // A later flow on the same context takes the place of an earlier one's record of that name.

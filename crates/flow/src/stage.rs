@@ -23,13 +23,15 @@ pub enum Stage {
     Transfer,
     /// One optimizer step.
     Train,
+    /// The part of a step that waits for other ranks: time that nothing hides.
+    Reduce,
 }
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Stage; 6] =
-        [Stage::Plan, Stage::Load, Stage::Count, Stage::Preprocess, Stage::Transfer, Stage::Train];
-    /// Those that take time: profiles, verdicts and simulations are about these four.
+    pub const ALL: [Stage; 7] =
+        [Stage::Plan, Stage::Load, Stage::Count, Stage::Preprocess, Stage::Transfer, Stage::Train, Stage::Reduce];
+    /// Those that take time in every run: profiles, verdicts and simulations are about these four.
     pub const TIMED: [Stage; 4] = [Stage::Load, Stage::Preprocess, Stage::Transfer, Stage::Train];
     /// What happens to a batch before the step.
     pub const PREPARING: [Stage; 3] = [Stage::Load, Stage::Preprocess, Stage::Transfer];
@@ -45,6 +47,7 @@ impl Stage {
             Stage::Preprocess => "preprocess",
             Stage::Transfer => "transfer",
             Stage::Train => "train",
+            Stage::Reduce => "reduce",
         }
     }
 
@@ -57,7 +60,7 @@ impl Stage {
     pub const fn lane(self) -> Lane {
         match self {
             Stage::Plan | Stage::Load | Stage::Count | Stage::Preprocess | Stage::Transfer => Lane::Data,
-            Stage::Train => Lane::Model,
+            Stage::Train | Stage::Reduce => Lane::Model,
         }
     }
 }

@@ -199,6 +199,19 @@ impl Meter {
         (result, end)
     }
 
+    /// Records a piece of work that somebody else timed.
+    pub(crate) fn record(&self, cursor: Cursor, start: Duration, end: Duration) {
+        {
+            let mut state = lock(&self.state);
+            state.busy.add(end.saturating_sub(start).as_secs_f64());
+            state.items += 1;
+        }
+        self.trace.span(|| {
+            let (stage, thread) = (self.name.clone(), thread_label());
+            Span { stage, thread, cursor, bytes: 0, start, end, waited: Duration::ZERO, cpu: None }
+        });
+    }
+
     pub(crate) fn oldest_work(&self) -> Option<(Duration, Cursor)> {
         lock(&self.state).at_work.iter().min().copied()
     }

@@ -39,6 +39,9 @@ pub struct Progress {
     /// Share of the time since the last report that the model waited for data.
     #[serde(default)]
     pub starved: f64,
+    /// Share of the time of its steps that a rank waited for sums with the others; none for one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduce: Option<f64>,
     /// Seconds until the end.
     pub eta_s: f64,
     /// Memory of the process, in bytes, where it is known.
@@ -297,6 +300,14 @@ pub static METRICS: &[Metric] = &[
     )
     .curve("lanes/starved")
     .on(&[(Surface::Line, 4)]),
+    Metric::gauge(
+        "reduce_ratio",
+        Unit::Ratio,
+        "Share of the steps since the last report in which the model waited for other ranks.",
+        Read::Progress(|p| some(p.reduce)),
+    )
+    .curve("lanes/reduce")
+    .on(&[(Surface::Line, 6), (Surface::Details, 5)]),
     Metric::gauge(
         "recent_steps_per_second",
         Unit::PerSecond,

@@ -35,7 +35,7 @@ pub struct Profile {
     pub period_ms: f64,
     /// Steps per second.
     pub steps_per_s: f64,
-    /// The timed stages from source to sink, then the gaps between steps.
+    /// The timed stages from source to sink, with several ranks what of a step is waiting for others, then the gaps between steps.
     pub stages: Vec<StageProfile>,
     /// Share of the time that the data lane worked (preprocess and transfer, at least one of them).
     pub data_busy: f64,
@@ -80,6 +80,14 @@ impl Profile {
                 (stage.name(), mean, std)
             })
             .collect();
+        let waits = waits_for_ranks(spans, counted);
+        if waits.iter().any(|wait| *wait > 0.0) {
+            // A part of the step, which is not training.
+            let (mean, std) = mean_and_std(&waits);
+            let train = rows.iter_mut().find(|(name, ..)| *name == Stage::Train.name());
+            train.expect("a timed stage").1 -= mean;
+            rows.push((Stage::Reduce.name(), mean, std));
+        }
         let (gap, gap_std) = mean_and_std(&gaps);
         rows.push((GAPS, gap, gap_std));
         let all: f64 = rows.iter().map(|(_, mean, _)| mean).sum();
@@ -131,10 +139,24 @@ impl Profile {
         self.row(stage.name()).expect("every profile has every timed stage")
     }
 
+    /// Share of the time that went by waiting for other ranks.
+    pub fn exposed(&self) -> f64 {
+        self.row(Stage::Reduce.name()).map_or(0.0, |row| row.mean_ms / self.period_ms.max(f64::MIN_POSITIVE))
+    }
+
     /// The row of this name: a stage, or [`GAPS`].
     pub fn row(&self, name: &str) -> Option<&StageProfile> {
         self.stages.iter().find(|row| row.name == name)
     }
+}
+
+/// Milliseconds of each of these steps that went by waiting for other ranks.
+fn waits_for_ranks(spans: &[Span], steps: &[&Span]) -> Vec<f64> {
+    let mut waits: BTreeMap<Cursor, f64> = BTreeMap::new();
+    for span in spans.iter().filter(|span| span.is(Stage::Reduce)) {
+        *waits.entry(span.cursor).or_default() += ms(span.end - span.start);
+    }
+    steps.iter().map(|step| waits.get(&step.cursor).copied().unwrap_or(0.0)).collect()
 }
 
 /// The steps in order.
@@ -192,6 +214,39 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
     }
     let together = a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum::<f64>() / a.len() as f64;
     together / (std_a * std_b)
+}
+
+#[cfg(test)]
+mod rank_tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_other_ranks_is_a_row_of_its_own_and_not_training() {
+        let span = |stage: Stage, batch: u64, start: u64, end: u64| Span {
+            stage: stage.name().into(),
+            thread: "t".into(),
+            cursor: Cursor { epoch: 0, batch },
+            bytes: 0,
+            start: Duration::from_millis(start),
+            end: Duration::from_millis(end),
+            waited: Duration::ZERO,
+            cpu: None,
+        };
+        let step = |batch: u64| {
+            let at = 100 * batch;
+            // A vote at its beginning and a sum near its end.
+            let waits = [span(Stage::Reduce, batch, at, at + 4), span(Stage::Reduce, batch, at + 70, at + 86)];
+            [span(Stage::Train, batch, at, at + 100)].into_iter().chain(waits)
+        };
+        let spans: Vec<Span> = (0..6).flat_map(step).collect();
+        let profile = Profile::new(&spans, 1).expect("enough steps");
+        let mean = |stage: Stage| profile.row(stage.name()).map(|row| row.mean_ms.round());
+        assert_eq!((mean(Stage::Train), mean(Stage::Reduce)), (Some(80.0), Some(20.0)));
+        assert!((profile.exposed() - 0.2).abs() < 1e-9 && (profile.period_ms - 100.0).abs() < 1e-9);
+        let alone: Vec<Span> = spans.into_iter().filter(|span| !span.is(Stage::Reduce)).collect();
+        let profile = Profile::new(&alone, 1).expect("enough steps");
+        assert!(profile.row(Stage::Reduce.name()).is_none() && profile.exposed() == 0.0);
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub mod thresholds {
     pub const DATA_LANE: f64 = 0.80;
     /// The model lane works less than this share of the time.
     pub const MODEL_LANE: f64 = 0.70;
+    /// Waiting for other ranks takes more than this share of the time.
+    pub const EXPOSED: f64 = 0.05;
     /// Training takes less than this share: the device is under-used.
     pub const TRAINING_LOW: f64 = 0.50;
     /// Training takes more than this share: healthy.
@@ -127,17 +129,18 @@ impl Bottleneck {
             Stage::Plan | Stage::Load | Stage::Count => Bottleneck::Load,
             Stage::Preprocess => Bottleneck::Preprocess,
             Stage::Transfer => Bottleneck::Transfer,
-            Stage::Train => Bottleneck::Train,
+            Stage::Train | Stage::Reduce => Bottleneck::Train,
         }
     }
 }
 
 /// What may be named as taking the time: the rows of a profile and what limits a run. Each has the text `stage-NAME`.
-pub const STAGE_TEXTS: [&str; 7] = [
+pub const STAGE_TEXTS: [&str; 8] = [
     Stage::Load.name(),
     Stage::Preprocess.name(),
     Stage::Transfer.name(),
     Stage::Train.name(),
+    Stage::Reduce.name(),
     GAPS,
     Bottleneck::Variation.name(),
     Bottleneck::Memory.name(),
@@ -208,6 +211,8 @@ pub enum Finding {
     TrainingLow,
     /// Steps vary.
     Variation,
+    /// Waiting for other ranks takes a large share of the time.
+    Communication,
 }
 
 /// One change: the value now, the value to try, what it would bring, and why.
@@ -338,6 +343,7 @@ fn findings(profile: &Profile) -> Vec<Finding> {
         (Finding::ModelLaneIdle, profile.model_busy < MODEL_LANE),
         (Finding::TrainingLow, profile.training() == Training::UnderUsed),
         (Finding::Variation, profile.variation > VARIATION),
+        (Finding::Communication, profile.exposed() > EXPOSED),
     ]
     .into_iter()
     .filter_map(|(finding, holds)| holds.then_some(finding))

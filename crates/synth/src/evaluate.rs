@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tandem_audio::MelStats;
-use tandem_data::{Corpus, IndexEntry};
+use tandem_data::{Corpus, IndexEntry, Shard};
 use tandem_model::{HostInputs, LossTerms, Losses, Totals};
 use tandem_text::unstressed;
 
@@ -128,7 +128,7 @@ pub fn evaluate(
     }
     let losses = |batches: &[HeldOutBatch]| {
         let inputs: Vec<&HostInputs> = batches.iter().map(|batch| &batch.inputs).collect();
-        validation_losses(model, &shape, &inputs, device, usize::MAX, 2)
+        validation_losses(model, &shape, &inputs, device, usize::MAX, 2, Shard::default())
     };
     let terms = losses(batches);
     let loss_wrong_speaker = wrong_speaker(batches, corpus).map(|batches| losses(&batches).iter().sum());

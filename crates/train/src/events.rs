@@ -10,6 +10,7 @@ use tandem_observe::{Notice, Progress, Snapshot};
 
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
+use crate::reduce::{RanksError, ReduceError};
 use crate::settings::NanPolicy;
 use crate::warm_start::WarmStart;
 
@@ -300,6 +301,10 @@ pub enum TrainError {
     Misplaced(Vec<String>),
     /// The loss was not a number at this step, with these clips.
     NotFinite(u64, Vec<String>),
+    /// The ranks of a run do not fit together.
+    Ranks(RanksError),
+    /// A rank is missing.
+    Reduce(ReduceError),
 }
 
 impl fmt::Display for TrainError {
@@ -330,6 +335,8 @@ impl fmt::Display for TrainError {
             }
             TrainError::Locked(path) => write!(f, "another process is training in {}", path.display()),
             TrainError::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            TrainError::Ranks(error) => write!(f, "{error}"),
+            TrainError::Reduce(error) => write!(f, "{error}"),
             TrainError::NotFinite(step, clips) => {
                 write!(f, "the loss of step {step} is not a number; its clips: {}", clips.join(", "))
             }
@@ -346,6 +353,8 @@ impl std::error::Error for TrainError {
             TrainError::Checkpoint(error) => Some(error),
             TrainError::Io(_, error) => Some(error),
             TrainError::Memory(error, _) => Some(error),
+            TrainError::Ranks(error) => Some(error),
+            TrainError::Reduce(error) => Some(error),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use tandem_audio::MelStats;
-use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings};
+use tandem_data::{CacheMode, Corpus, FaultReport, LoadSettings, Loader, PlanSettings, Shard};
 use tandem_device::{FeaturesOn, Lanes};
 use tandem_flow::{Autotune, Budget, Context, Cursor, Flow, Knob, Oversize, Place, Stage};
 use tandem_model::Device;
@@ -90,10 +90,10 @@ impl<T: SpeechTask> Feed<T> {
         budgets: &Budgets,
     ) -> Result<Feed<T>, DataError> {
         let loader = data.loader(settings, T::OF_SAMPLES || lanes.placement.features == FeaturesOn::Data)?;
-        Feed::with_loader(&loader, data, settings, stats, task, lanes, model, budgets)
+        Feed::with_loader(&loader, data, settings, stats, task, lanes, model, budgets, Shard::default())
     }
 
-    /// The same with a loader of the run, whose cache may hold clips already.
+    /// The same for some rows of each batch, with a loader of the run, whose cache may hold clips already.
     #[expect(clippy::too_many_arguments, reason = "what a run consists of")]
     pub(crate) fn with_loader(
         loader: &Arc<Loader>,
@@ -104,6 +104,7 @@ impl<T: SpeechTask> Feed<T> {
         lanes: &Lanes,
         model: &Device,
         budgets: &Budgets,
+        shard: Shard,
     ) -> Result<Feed<T>, DataError> {
         let lane = match lanes.placement.features {
             FeaturesOn::Cpu => None,
@@ -124,8 +125,8 @@ impl<T: SpeechTask> Feed<T> {
         };
         let stats = Arc::new(stats.clone());
         let make = |on_data_lane: bool| {
-            let plain =
-                LoadSettings { durations: data.durations.clone(), ..load_settings(settings, settings.data.batch_size) };
+            let durations = data.durations.clone();
+            let plain = LoadSettings { durations, shard, ..load_settings(settings, settings.data.batch_size) };
             loader.view(data.clips.clone(), task.load_settings(plain, &stats, on_data_lane))
         };
         let from_files = make(lane.is_some());
@@ -230,6 +231,7 @@ impl<T: SpeechTask> Feed<T> {
         // Made on the host in any case: the data lane's device keeps memory for every thread that uses it.
         let batch = self.on_host.load(&planned);
         if batch.clips.is_empty() {
+            // Of the longest clips this rank has none: it has as much padding as they are long.
             return None;
         }
         let prepared = self.task.prepare(batch, 0, &self.stats, self.seed, None).ok()?;

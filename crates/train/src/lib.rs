@@ -72,6 +72,6 @@ pub use settings::{
     SettingsError, TrainConfig, Value, Word, find_setting, limits_need_isolation, prefetch_buffer_size, resolve,
     resolve_corpus,
 };
-pub use step::{Injection, Learner, StepRecord, StepValues};
+pub use step::{Injection, Learner, StepRecord, StepValues, Stepped};
 pub use trainer::{Start, Trainer, parameter_parts};
 pub use warm_start::{Donor, WarmStart, match_weights};

@@ -1,5 +1,6 @@
 //! Takes snapshots of a run while it trains, reports what is worth reporting, and writes the snapshots to `monitor.jsonl`.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
@@ -31,7 +32,7 @@ pub(crate) struct Monitor {
     started: Instant,
     notices: Notices,
     cpu: CpuMeter,
-    run: RunDir,
+    lanes_path: Option<PathBuf>,
     log: Option<Log>,
     written: Option<f64>,
     /// The last snapshot.
@@ -56,14 +57,15 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Monitor {
-    pub(crate) fn new(run: &RunDir, first_step: u64) -> Monitor {
+    /// Writes to the folder of a run, if there is one.
+    pub(crate) fn new(run: Option<&RunDir>, first_step: u64) -> Monitor {
         Monitor {
             started: Instant::now(),
             notices: Notices::default(),
             cpu: CpuMeter::new(),
-            run: run.clone(),
+            lanes_path: run.map(RunDir::lanes_path),
             // A run does not end because its snapshots cannot be written.
-            log: Log::open(&run.monitor_path(), first_step).ok(),
+            log: run.and_then(|run| Log::open(&run.monitor_path(), first_step).ok()),
             written: None,
             last: None,
             validation: None,
@@ -120,7 +122,7 @@ impl Monitor {
 
     /// Writes the last snapshot.
     pub(crate) fn write(&mut self, context: &Context) {
-        let (Some(log), Some(last)) = (&mut self.log, &self.last) else { return };
+        let (Some(log), Some(last), Some(path)) = (&mut self.log, &self.last, &self.lanes_path) else { return };
         if self.written == Some(last.seconds) {
             return;
         }
@@ -128,7 +130,7 @@ impl Monitor {
         let lanes = timeline(&context.trace.recent(), LANES);
         // What cannot be written here, the log of the losses will complain about.
         let _ = log.add(&[json!(last)]);
-        let _ = write_atomically(&self.run.lanes_path(), json!(lanes).to_string().as_bytes());
+        let _ = write_atomically(path, json!(lanes).to_string().as_bytes());
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn preflight<T: SpeechTask>(
     let (inputs, limit) = (&longest.inputs, guard.limit());
     let (rows, batch_bytes) = (T::rows(inputs), learner.task().input_bytes(inputs));
     let (frames, tokens) = T::extent(inputs);
-    let mut wanted = rows.div_ceil(learner.micro_batches());
+    let mut wanted = rows.div_ceil(learner.own_micro_batches());
     let fixed = guard.held_bytes() + batch_bytes;
     learner.allocate();
     let before = guard.held_now();
@@ -128,11 +128,11 @@ fn confirm<T: SpeechTask>(inputs: &T::Inputs, learner: &mut Learner<T>, guard: &
     }
     loop {
         guard.give_back();
-        let ran = (0..2).all(|_| learner.dry_run(inputs, learner.micro_batches()));
+        let ran = (0..2).all(|_| learner.dry_run(inputs, learner.own_micro_batches()));
         let held = guard.check_now("the longest batch");
         match held {
             Ok(()) if ran => return Ok(()),
-            _ if learner.micro_batches() < T::rows(inputs) => learner.split(2 * learner.micro_batches()),
+            _ if learner.own_micro_batches() < T::rows(inputs) => learner.split(2 * learner.own_micro_batches()),
             Err(error) => return Err(TrainError::Memory(error, Vec::new())),
             Ok(()) => return Err(TrainError::OutOfMemory { rows: 1, frames: T::extent(inputs).0 }),
         }

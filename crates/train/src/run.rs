@@ -173,7 +173,8 @@ impl RunDir {
 /// The log of a run.
 #[derive(Debug)]
 pub struct Log {
-    file: fs::File,
+    /// None: what is added goes nowhere.
+    file: Option<fs::File>,
     /// Lines that could not be written so far.
     unwritten: Vec<u8>,
 }
@@ -192,7 +193,12 @@ impl Log {
             write_atomically(path, &kept)?;
         }
         let file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Log { file, unwritten: Vec::new() })
+        Ok(Log { file: Some(file), unwritten: Vec::new() })
+    }
+
+    /// A log that keeps nothing, for a rank that does not write.
+    pub fn nowhere() -> Log {
+        Log { file: None, unwritten: Vec::new() }
     }
 
     /// Adds lines; they must have a `step`. When they cannot be written they are kept, and written before the next ones.
@@ -211,11 +217,13 @@ impl Log {
         if self.unwritten.is_empty() {
             return Ok(());
         }
-        let before = self.file.metadata()?.len();
-        self.file.write_all(&self.unwritten).inspect_err(|_| {
-            // Half a line would spoil the next one.
-            let _ = self.file.set_len(before);
-        })?;
+        if let Some(file) = &mut self.file {
+            let before = file.metadata()?.len();
+            file.write_all(&self.unwritten).inspect_err(|_| {
+                // Half a line would spoil the next one.
+                let _ = file.set_len(before);
+            })?;
+        }
         self.unwritten.clear();
         Ok(())
     }
@@ -240,7 +248,7 @@ mod tests {
         log.add(&[json!({"step": 1})]).expect("there is room");
         // A device that is always full.
         let full = fs::OpenOptions::new().append(true).open("/dev/full").expect("Linux has it");
-        let good = std::mem::replace(&mut log.file, full);
+        let good = log.file.replace(full);
         for step in 2..=3 {
             let error = log.add(&[json!({"step": step})]).expect_err("no room");
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);

@@ -1,9 +1,11 @@
 //! One step: losses, gradients, update. Whatever it does depends on the batch and the state alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
+use tandem_data::Shard;
 use tandem_flow::Cursor;
 use tandem_model::kernels::with_half_matmuls;
 use tandem_model::weights::{self, Tensors, WeightsError};
@@ -12,7 +14,7 @@ use tandem_model::{Device, InputShape, ModelConfig};
 use crate::checkpoint::Checkpoint;
 use crate::features::Ready;
 use crate::optim::{self, Ema, Grads, LossScale, Optimizer};
-use crate::reduce::{Reduce, SingleProcess};
+use crate::reduce::{Activity, Agreed, Reduce, ReduceError, SingleProcess, Vote};
 use crate::settings::TrainConfig;
 use crate::task::{Acoustic, PartConfig, Task};
 
@@ -48,6 +50,19 @@ pub struct Learner<T: Task = Acoustic> {
     pub injection: Injection,
 }
 
+/// What became of a batch, on every rank of a run the same.
+#[derive(Debug)]
+pub enum Stepped {
+    /// A step.
+    Done(Box<StepRecord>),
+    /// Nothing: no rank has a clip of it that can be used.
+    Skipped,
+    /// Nothing: a rank was asked to stop.
+    Stopped,
+    /// Nothing: validation does not get better any more.
+    EarlyStopped,
+}
+
 /// What a step did. Its numbers are still on the device: reading them waits for it.
 #[derive(Debug)]
 pub struct StepRecord {
@@ -55,10 +70,14 @@ pub struct StepRecord {
     pub step: u64,
     /// The batch's place in the run.
     pub cursor: Cursor,
-    /// Its clips.
+    /// Its clips, those of this rank.
     pub clips: Vec<u32>,
-    /// Its seconds of audio.
+    /// Clips of all ranks.
+    pub all_clips: u64,
+    /// Their seconds of audio.
     pub seconds: f64,
+    /// When this rank waited for the others, from and to; empty without others.
+    pub waits: Vec<(Instant, Instant)>,
     /// Micro-batches that it was split into.
     pub micro_batches: usize,
     /// The learning rate.
@@ -226,14 +245,44 @@ impl<T: Task> Learner<T> {
         self.next
     }
 
+    /// Trains as one of several ranks: batches are this one's rows, gradients are those of all.
+    pub(crate) fn join(&mut self, reduce: Box<dyn Reduce>) {
+        self.reduce = reduce;
+    }
+
+    /// Ranks that train together.
+    pub(crate) fn world(&self) -> usize {
+        self.reduce.world()
+    }
+
+    /// Numbers of all ranks, added by rank.
+    pub(crate) fn add_up(&mut self, own: &[f64]) -> Result<Vec<f64>, ReduceError> {
+        let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut sums = vec![0.0; own.len()];
+        for numbers in self.reduce.gather(&bytes)? {
+            for (sum, number) in sums.iter_mut().zip(numbers.chunks_exact(8)) {
+                *sum += f64::from_le_bytes(number.try_into().expect("eight bytes"));
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Notes where this rank is.
+    pub(crate) fn note(&self, activity: Activity) {
+        self.reduce.note(activity, self.step);
+    }
+
     /// Loss terms and gradients of a batch that goes through the device in micro-batches: the same as if it went at once.
     pub fn gradients(&self, inputs: &T::Inputs, micro_batches: usize) -> (Tensor<1>, Grads) {
-        let all = T::rows(inputs);
-        let totals = T::totals(inputs);
-        let rows = all.div_ceil(micro_batches.max(1)).max(1);
+        self.gradients_of(inputs, T::totals(T::counts(inputs)), micro_batches)
+    }
+
+    /// The same for some rows of a batch that has these totals.
+    fn gradients_of(&self, inputs: &T::Inputs, totals: T::Totals, micro_batches: usize) -> (Tensor<1>, Grads) {
         let mut sum: Option<(Tensor<1>, Grads)> = None;
-        for first in (0..all).step_by(rows) {
-            let micro_batch = T::micro_batch(inputs, first..(first + rows).min(all));
+        let shard = |rank| Shard { rank, world: micro_batches.max(1) }.rows(T::rows(inputs));
+        for rows in (0..micro_batches.max(1)).map(shard).filter(|rows| !rows.is_empty()) {
+            let micro_batch = T::micro_batch(inputs, rows);
             self.inject_out_of_memory(T::rows(&micro_batch));
             let half = self.scale.is_some();
             let loss = with_half_matmuls(half, || self.task.loss(self.model(), &micro_batch, totals, self.step));
@@ -253,10 +302,14 @@ impl<T: Task> Learner<T> {
 
     /// The same, in as few micro-batches as the device's memory allows, beginning with what was enough before.
     pub fn gradients_that_fit(&mut self, inputs: &T::Inputs) -> (Tensor<1>, Grads) {
+        self.gradients_that_fit_of(inputs, T::totals(T::counts(inputs)))
+    }
+
+    fn gradients_that_fit_of(&mut self, inputs: &T::Inputs, totals: T::Totals) -> (Tensor<1>, Grads) {
         loop {
-            match self.try_gradients(inputs, self.micro_batches) {
+            match self.try_gradients_of(inputs, totals, self.own_micro_batches()) {
                 Some(result) => return result,
-                None if self.micro_batches < T::rows(inputs) => self.micro_batches *= 2,
+                None if self.own_micro_batches() < T::rows(inputs) => self.micro_batches *= 2,
                 None => panic!("out of memory: not even one clip at a time fits"),
             }
         }
@@ -264,7 +317,16 @@ impl<T: Task> Learner<T> {
 
     /// The same in so many micro-batches; none if that is too much for the device's memory.
     pub fn try_gradients(&self, inputs: &T::Inputs, micro_batches: usize) -> Option<(Tensor<1>, Grads)> {
-        match catch_unwind(AssertUnwindSafe(|| self.gradients(inputs, micro_batches))) {
+        self.try_gradients_of(inputs, T::totals(T::counts(inputs)), micro_batches)
+    }
+
+    fn try_gradients_of(
+        &self,
+        inputs: &T::Inputs,
+        totals: T::Totals,
+        micro_batches: usize,
+    ) -> Option<(Tensor<1>, Grads)> {
+        match catch_unwind(AssertUnwindSafe(|| self.gradients_of(inputs, totals, micro_batches))) {
             Ok(result) => Some(result),
             Err(panic) if is_out_of_memory(&*panic) => None,
             Err(panic) => resume_unwind(panic),
@@ -302,9 +364,9 @@ impl<T: Task> Learner<T> {
         self.model.is_some()
     }
 
-    /// Batches go through the device in at least so many micro-batches.
+    /// This rank's rows go through the device in at least so many micro-batches.
     pub fn split(&mut self, micro_batches: usize) {
-        self.micro_batches = self.micro_batches.max(micro_batches);
+        self.micro_batches = self.micro_batches.max(micro_batches * self.reduce.world());
     }
 
     /// Parameters and optimizer state that are not on the learner's device (SPEC D4); there should be none.
@@ -331,13 +393,34 @@ impl<T: Task> Learner<T> {
         names
     }
 
-    /// Micro-batches that batches go through the device in.
+    /// Micro-batches that batches go through devices in, those of all ranks together.
     pub fn micro_batches(&self) -> usize {
         self.micro_batches
     }
 
+    /// Those of this rank.
+    pub fn own_micro_batches(&self) -> usize {
+        self.micro_batches.div_ceil(self.reduce.world())
+    }
+
     /// Trains on a batch. When it is too large for the device, it is split, and the step is the same.
-    pub fn step(&mut self, mut ready: Ready<T::Inputs>) -> StepRecord {
+    ///
+    /// # Panics
+    ///
+    /// If there are other ranks: one that is missing, or wants to stop, is seen by [`Learner::step_together`].
+    pub fn step(&mut self, ready: Ready<T::Inputs>) -> StepRecord {
+        match self.step_together(ready, Vote::default()) {
+            Ok(Stepped::Done(record)) => *record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Trains on this rank's rows of a batch, together with the ranks that have the others. `wishes` says whether to stop.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError`] if a rank is missing; then nothing has changed.
+    pub fn step_together(&mut self, mut ready: Ready<T::Inputs>, wishes: Vote) -> Result<Stepped, ReduceError> {
         if self.injection.nan_at == Some(self.step + 1) {
             ready.inputs = T::poison(ready.inputs);
         }
@@ -348,8 +431,45 @@ impl<T: Task> Learner<T> {
             T::devices(&ready.inputs).iter().all(|device| *device == home),
             "a batch that is not on the model's device"
         );
-        let (values, grads) = self.gradients_that_fit(&ready.inputs);
-        let (values, grads) = self.reduce.sum(values, grads.without(&self.frozen));
+        let vote = Vote {
+            step: self.step,
+            cursor: ready.cursor,
+            clips: ready.clips.len() as u64,
+            seconds: ready.seconds,
+            counts: T::counts(&ready.inputs),
+            micro_batches: self.micro_batches as u64,
+            ..wishes
+        };
+        self.note(Activity::Reduce);
+        let asked = Instant::now();
+        let agreed = Agreed::of(&self.reduce.agree(&vote)?)?;
+        let vote_wait = (asked, Instant::now());
+        if agreed.early_stop || agreed.stop {
+            return Ok(if agreed.early_stop { Stepped::EarlyStopped } else { Stepped::Stopped });
+        }
+        let next = Cursor { epoch: ready.cursor.epoch, batch: ready.cursor.batch + 1 };
+        let alone = self.reduce.world() == 1;
+        if agreed.clips == 0 && !alone {
+            self.next = next;
+            return Ok(Stepped::Skipped);
+        }
+        self.micro_batches = agreed.micro_batches as usize;
+        self.note(Activity::Train);
+        let totals = T::totals(agreed.counts);
+        let (values, grads) = match ready.clips.is_empty() && !alone {
+            false => self.gradients_that_fit_of(&ready.inputs, totals),
+            // This rank adds nothing.
+            true => {
+                let none = weights::parameters(self.model()).iter().map(|_| None).collect();
+                (Tensor::zeros([T::TERMS.len()], &home), Grads::of(none))
+            }
+        };
+        self.note(Activity::Reduce);
+        let shapes = if alone { Vec::new() } else { optim::shapes(self.model(), &self.frozen) };
+        let asked = Instant::now();
+        let (values, grads) = self.reduce.sum(values, grads.without(&self.frozen), &shapes)?;
+        let summed = Instant::now();
+        self.note(Activity::Train);
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
         let lr = self.settings.optimizer.lr.at(self.step);
@@ -358,16 +478,18 @@ impl<T: Task> Learner<T> {
         if let Some(scale) = &mut self.scale {
             scale.update(&norm);
         }
-        self.next = Cursor { epoch: ready.cursor.epoch, batch: ready.cursor.batch + 1 };
-        StepRecord {
+        self.next = next;
+        Ok(Stepped::Done(Box::new(StepRecord {
             step: self.step,
             cursor: ready.cursor,
             clips: ready.clips,
-            seconds: ready.seconds,
+            all_clips: agreed.clips,
+            seconds: agreed.seconds,
+            waits: if alone { Vec::new() } else { vec![vote_wait, (asked, summed)] },
             micro_batches: self.micro_batches,
             lr,
             values: Tensor::cat(vec![values, norm], 0),
-        }
+        })))
     }
 
     fn inject_out_of_memory(&self, rows: usize) {

@@ -4,16 +4,17 @@ mod saving;
 mod steps;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tandem_audio::MelStats;
-use tandem_data::Loader;
+use tandem_data::{Loader, Shard};
 use tandem_device::memory::MemoryLimitExceeded;
 use tandem_device::probes::CpuMeter;
 use tandem_device::{FeaturesOn, Lanes};
-use tandem_flow::{Context, Cursor, Flow, Place, Stage};
+use tandem_flow::{Context, Cursor, Fault, Flow, Place, Stage, Stop};
 use tandem_model::Device;
 use tandem_model::burn::module::Module;
 use tandem_model::weights;
@@ -29,9 +30,10 @@ use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::monitor::{Monitor, SPANS};
 use crate::preflight::preflight;
+use crate::reduce::{RankFacts, Reduce, ReduceError, Vote, facts};
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
-use crate::step::{Injection, Learner, StepRecord, learning_device};
+use crate::step::{Injection, Learner, Stepped, learning_device};
 use crate::task::{Acoustic, Adversarial, PartConfig, SpeechTask, TrainedPart, Vocoder};
 use crate::warm_start::{Donor, match_weights};
 use crate::window::{Window, lane_busy, share};
@@ -98,6 +100,20 @@ impl Trainer {
         }
     }
 
+    /// Trains as one of several ranks, each with its rows of every batch (SPEC K). Only rank 0 writes to the run's folder.
+    /// Returns who they are, by rank.
+    ///
+    /// # Errors
+    ///
+    /// On every rank the same: [`TrainError::Ranks`] if they would not train the same, [`TrainError::Reduce`] if one is missing.
+    pub fn join(&mut self, reduce: Box<dyn Reduce>, host: &str) -> Result<Vec<RankFacts>, TrainError> {
+        match &mut self.0 {
+            Run::Acoustic(trainer) => trainer.join(reduce, host),
+            Run::Vocoder(trainer) => trainer.join(reduce, host),
+            Run::AdversarialVocoder(trainer) => trainer.join(reduce, host),
+        }
+    }
+
     /// The model's shapes.
     pub fn config(&self) -> PartConfig {
         match &self.0 {
@@ -132,6 +148,9 @@ struct TaskTrainer<T: SpeechTask> {
     learner: Option<Arc<Mutex<Learner<T>>>>,
     injection: Injection,
     lane_fault: Option<LaneFault>,
+    /// The other ranks; the learner has it once there is one.
+    reduce: Option<Box<dyn Reduce>>,
+    shard: Shard,
     /// Whose weights a run from scratch starts with, and where they come from.
     donor: Option<(Donor, PathBuf)>,
     state: Ongoing,
@@ -202,9 +221,36 @@ impl<T: SpeechTask> TaskTrainer<T> {
             learner,
             injection,
             lane_fault,
+            reduce: None,
+            shard: Shard::default(),
             donor,
             state,
         })
+    }
+
+    /// Whether this is the rank that writes.
+    fn writes(&self) -> bool {
+        self.shard.rank == 0
+    }
+
+    fn join(&mut self, mut reduce: Box<dyn Reduce>, host: &str) -> Result<Vec<RankFacts>, TrainError> {
+        let start = self.start.as_ref().map(|start| start.checkpoint.state.step);
+        let placement = &self.lanes.placement;
+        let lanes = [&placement.data, &placement.model];
+        let own = RankFacts {
+            rank: reduce.rank(),
+            host: host.to_owned(),
+            data_device: placement.data.label(),
+            model_device: placement.model.label(),
+            gpus: lanes.iter().filter_map(|lane| lane.physical).collect(),
+            same: facts::same(&self.settings, &self.data.identity(), start, &self.stats),
+        };
+        let gathered = reduce.gather(&serde_json::to_vec(&own).expect("plain values")).map_err(TrainError::Reduce)?;
+        let ranks: Vec<RankFacts> = gathered.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
+        facts::check(&ranks, reduce.world(), self.settings.data.batch_size).map_err(TrainError::Ranks)?;
+        self.shard = Shard { rank: reduce.rank(), world: reduce.world() };
+        self.reduce = Some(reduce);
+        Ok(ranks)
     }
 
     fn inject(&mut self, injection: Injection, lane_fault: Option<LaneFault>) {
@@ -251,6 +297,9 @@ impl<T: SpeechTask> TaskTrainer<T> {
         if !frozen.is_empty() {
             learner.freeze(&frozen);
         }
+        if let Some(reduce) = self.reduce.take() {
+            learner.join(reduce);
+        }
         learner.injection = self.injection;
         let misplaced = learner.misplaced();
         if !misplaced.is_empty() {
@@ -265,6 +314,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let result = self.run_and_report(context, on_event, &mut reported);
         if let Err(error) = &result
             && !reported
+            && self.writes()
             && !matches!(error, TrainError::Locked(_))
         {
             // It failed before its first step; there is nothing else to report.
@@ -286,11 +336,16 @@ impl<T: SpeechTask> TaskTrainer<T> {
         };
         self.take_dir(first_step, on_event)?;
         let mut context = context.clone();
+        let asked = context.stop.clone();
+        if self.shard.world > 1 {
+            // Ranks stop together: that one was asked to is agreed on before the next step.
+            context.stop = Stop::new();
+        }
         if self.settings.pipeline.stall_timeout > 0.0 {
             context.stall_timeout = Some(Duration::from_secs_f64(self.settings.pipeline.stall_timeout));
         }
         context.trace.keep_recent(SPANS);
-        let (mut steps_loop, mut flow) = self.get_ready(&context, started, first_step, start, on_event)?;
+        let (mut steps_loop, mut flow) = self.get_ready(&context, asked, started, first_step, start, on_event)?;
         let mut trained = self.train(&context, &mut flow, &mut steps_loop, on_event);
         // What was learned is safe before a lane that may hang is waited for.
         if trained.is_err() {
@@ -304,7 +359,10 @@ impl<T: SpeechTask> TaskTrainer<T> {
         trained = trained.and_then(|ending| flushed.map(|()| ending));
         let saved = self.save(started, on_event);
         let report = self.report(&context, &mut steps_loop, &trained);
-        let written = self.run.write_report(&report).map_err(|error| TrainError::Io(self.run.report_path(), error));
+        let written = match self.writes() {
+            true => self.run.write_report(&report).map_err(|error| TrainError::Io(self.run.report_path(), error)),
+            false => Ok(()),
+        };
         *reported = true;
         trained?;
         written?;
@@ -315,6 +373,9 @@ impl<T: SpeechTask> TaskTrainer<T> {
     /// Makes the folder the run's own: nobody else writes to it, and nothing in it is of another history.
     fn take_dir(&self, first_step: u64, on_event: OnEvent<'_>) -> Result<(), TrainError> {
         let io = |path: PathBuf| move |error| TrainError::Io(path, error);
+        if !self.writes() {
+            return Ok(());
+        }
         self.run.create().map_err(io(self.run.path().to_owned()))?;
         if !self.run.take().map_err(io(self.run.path().join("lock")))? {
             return Err(TrainError::Locked(self.run.path().to_owned()));
@@ -342,11 +403,12 @@ impl<T: SpeechTask> TaskTrainer<T> {
     fn get_ready(
         &mut self,
         context: &Context,
+        asked: Stop,
         started: Instant,
         first_step: u64,
         start: Cursor,
         on_event: OnEvent<'_>,
-    ) -> Result<(StepLoop<T>, Flow<StepRecord>), TrainError> {
+    ) -> Result<(StepLoop<T>, Flow<Stepped>), TrainError> {
         if let (Some(predictor), Some(path)) = (self.task.predictor(), &self.settings.model.predicted_by) {
             let from = self.settings.model.predictions_from;
             on_event(Event::Predictions { path, step: predictor.step, from });
@@ -356,8 +418,17 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let budgets = Budgets::new(settings.memory.host_limit, settings.memory.data_limit, settings.memory.model_limit);
         let device = learning_device(&lanes.model, settings);
         let task = self.task.clone();
-        let mut feed =
-            Feed::with_loader(&self.loader, &self.data, settings, &self.stats, task, lanes, &device, &budgets)?;
+        let mut feed = Feed::with_loader(
+            &self.loader,
+            &self.data,
+            settings,
+            &self.stats,
+            task,
+            lanes,
+            &device,
+            &budgets,
+            self.shard,
+        )?;
         feed.fail(self.lane_fault);
         let (data_guard, mut model_guard) = guards(&feed, settings, lanes, &budgets);
         let (longest_host, longest_data) = feed.longest_bytes();
@@ -374,12 +445,16 @@ impl<T: SpeechTask> TaskTrainer<T> {
         on_event(Event::Placing);
         self.build(&mut model_guard, on_event)?;
         self.save(started, on_event)?;
-        let log =
-            Log::open(&self.run.log_path(), first_step).map_err(|error| TrainError::Io(self.run.log_path(), error))?;
+        let log = match self.writes() {
+            true => Log::open(&self.run.log_path(), first_step),
+            false => Ok(Log::nowhere()),
+        };
+        let log = log.map_err(|error| TrainError::Io(self.run.log_path(), error))?;
         let parts = parameter_parts(self.lock().model());
         let at = &self.lanes.placement.model;
         on_event(Event::Model { parts: &parts, device: format!("{} ({}, {})", at.label(), at.name, at.backend) });
-        let flow = self.train_stage(feeding);
+        let wishes = Wishes::default();
+        let flow = self.train_stage(context, feeding, asked, wishes.clone());
         let validation = feed.validation(&self.data, &self.settings, VALIDATION_CLIPS)?;
         if first_step < steps {
             // On memory of its own the longest batch is tried while the data lane gets ahead; otherwise after that, so
@@ -417,7 +492,8 @@ impl<T: SpeechTask> TaskTrainer<T> {
             memory: Vec::new(),
             pending: Vec::new(),
             window: Window::new(context),
-            monitor: Monitor::new(&self.run, first_step),
+            monitor: Monitor::new(self.writes().then_some(&self.run), first_step),
+            wishes,
             micro_batches: self.lock().micro_batches(),
             last_loss: None,
             readings: 0,
@@ -463,9 +539,38 @@ impl<T: SpeechTask> TaskTrainer<T> {
         }
     }
 
-    fn train_stage(&self, feed: Flow<Ready<T::Inputs>>) -> Flow<StepRecord> {
+    fn train_stage(
+        &self,
+        context: &Context,
+        feed: Flow<Ready<T::Inputs>>,
+        asked: Stop,
+        wishes: Wishes,
+    ) -> Flow<Stepped> {
+        let context = context.clone();
         let learner = self.learner.clone().expect("made before its first batch");
-        feed.stage(Stage::Train, move |ready| Ok(learner.lock().unwrap_or_else(PoisonError::into_inner).step(ready)))
+        feed.stage(Stage::Train, move |ready| {
+            let mut learner = learner.lock().unwrap_or_else(PoisonError::into_inner);
+            // One process has no need to ask itself: it stops in the loop that pulls.
+            let together = learner.world() > 1;
+            let wish = Vote {
+                stop: together && asked.reason().is_some(),
+                early_stop: together && wishes.early_stop.load(Ordering::Relaxed),
+                ..Vote::default()
+            };
+            let stepped = learner.step_together(ready, wish).map_err(|error| {
+                let fault = Fault::new(error.to_string()).fatal();
+                *wishes.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                fault
+            })?;
+            if let Stepped::Done(record) = &stepped {
+                let (now, here) = (context.clock.now(), Instant::now());
+                let on_clock = |at: &Instant| now.saturating_sub(here - *at);
+                for (start, end) in &record.waits {
+                    context.record(Stage::Reduce, record.cursor, on_clock(start), on_clock(end));
+                }
+            }
+            Ok(stepped)
+        })
     }
 
     /// Sees that the longest batch fits, in micro-batches if need be.
@@ -523,6 +628,15 @@ impl<T: SpeechTask> TaskTrainer<T> {
         }
         Ok(())
     }
+}
+
+/// What the loop that pulls and the step that it pulls say to each other.
+#[derive(Clone, Debug, Default)]
+struct Wishes {
+    /// Validation does not get better any more.
+    early_stop: Arc<AtomicBool>,
+    /// Why ranks cannot go on together.
+    failed: Arc<Mutex<Option<ReduceError>>>,
 }
 
 fn too_much(error: MemoryLimitExceeded) -> TrainError {

@@ -29,12 +29,14 @@ pub(crate) struct Window {
     audio: f64,
     waited: f64,
     busy: f64,
+    /// Seconds of waiting for other ranks, if there are any.
+    reduced: Option<f64>,
 }
 
 impl Window {
     pub(crate) fn new(context: &Context) -> Window {
         let (waited, busy) = Window::meters(context);
-        Window { started: Instant::now(), steps: 0, clips: 0, audio: 0.0, waited, busy }
+        Window { started: Instant::now(), steps: 0, clips: 0, audio: 0.0, waited, busy, reduced: None }
     }
 
     fn meters(context: &Context) -> (f64, f64) {
@@ -43,8 +45,11 @@ impl Window {
 
     pub(crate) fn add(&mut self, record: &StepRecord) {
         self.steps += 1;
-        self.clips += record.clips.len() as u64;
+        self.clips += record.all_clips;
         self.audio += record.seconds;
+        for (start, end) in &record.waits {
+            *self.reduced.get_or_insert(0.0) += (*end - *start).as_secs_f64();
+        }
     }
 
     pub(crate) fn close(
@@ -71,10 +76,11 @@ impl Window {
             clips_per_s: self.clips as f64 / seconds,
             audio_per_s: self.audio / seconds,
             starved: share(waited - self.waited, busy - self.busy),
+            reduce: self.reduced.map(|reduced| (reduced / (busy - self.busy).max(1e-9)).min(1.0)),
             eta_s: (steps - step) as f64 / steps_per_s.max(1e-9),
             memory_bytes: memory::resident_bytes(),
         };
-        *self = Window { started: Instant::now(), steps: 0, clips: 0, audio: 0.0, waited, busy };
+        *self = Window { started: Instant::now(), steps: 0, clips: 0, audio: 0.0, waited, busy, reduced: None };
         progress
     }
 }

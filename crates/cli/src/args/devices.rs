@@ -49,6 +49,37 @@ impl LaneArgs {
         }
     }
 
+    /// Those of a rank, at this place among the `ranks` of its host: of a list of devices the one at its place.
+    ///
+    /// # Errors
+    ///
+    /// A flag that has fewer devices than there are ranks, and what was given to it.
+    pub(crate) fn of_rank(mut self, place: usize, ranks: usize) -> Result<LaneArgs, (&'static str, String)> {
+        for (flag, device) in [("--data-gpu", &mut self.data_gpu), ("--model-gpu", &mut self.model_gpu)] {
+            let Some(list) = device.as_ref().map(Selector::to_string).filter(|list| list.contains(',')) else {
+                continue;
+            };
+            let devices: Vec<&str> = list.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+            let own = devices.get(place).filter(|_| devices.len() >= ranks).and_then(|one| one.parse().ok());
+            *device = Some(own.ok_or((flag, list.clone()))?);
+        }
+        Ok(self)
+    }
+
+    /// Devices for a rank that named none: of `gpus` real ones a pair for each rank of its host, or one, if there are enough.
+    pub(crate) fn paired(mut self, gpus: usize, place: usize, ranks: usize) -> LaneArgs {
+        let is_named = self.data_gpu.is_some() || self.model_gpu.is_some();
+        if is_named || self.backend.as_deref() == Some("cpu") || gpus < ranks {
+            return self;
+        }
+        let device = |index: usize| Some(Selector::Index(index));
+        (self.data_gpu, self.model_gpu) = match gpus >= 2 * ranks {
+            true => (device(2 * place), device(2 * place + 1)),
+            false => (Some(Selector::Name("cpu".to_owned())), device(place)),
+        };
+        self
+    }
+
     /// The flags that say which devices are wanted.
     pub(crate) fn as_typed(&self) -> String {
         let device = |flag: &str, device: &Option<Selector>| device.as_ref().map(|device| format!("{flag} {device}"));

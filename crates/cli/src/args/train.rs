@@ -65,6 +65,9 @@ pub(crate) struct TrainArgs {
     /// Print every setting, its value and where it comes from, and end
     #[arg(long, help_heading = "Run")]
     pub(crate) print_config: bool,
+    /// Only the first of several ranks prints; the others say nothing but what they fail of
+    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = ["yes", "no"], help_heading = "Run", hide_possible_values = true)]
+    pub(crate) quiet_ranks: String,
     /// Make things go wrong, for tests: nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:hang@BATCH (or error, panic, oom, slowSECONDS)
     #[arg(long, value_name = "FAULT", hide = true, value_parser = parse_fault)]
     pub(crate) inject: Vec<InjectedFault>,

@@ -22,6 +22,7 @@ use crate::interrupt;
 use crate::listeners::Listeners;
 use crate::messages::Messages;
 use crate::open_lanes;
+use crate::ranks::Ranks;
 use crate::run_facts;
 use crate::ui::demo_page::{Heard, Shown};
 use crate::ui::output::print;
@@ -142,7 +143,7 @@ fn train_part(
         listeners: Listeners::default(),
         dashboard: false,
     };
-    session.train(Screen::new(json, messages), &interrupt, messages)
+    session.train(Screen::new(json, messages), &interrupt, &Ranks::default(), messages)
 }
 
 /// What suits a small corpus and a few minutes: a learning rate that falls to the end.

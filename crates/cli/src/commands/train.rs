@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tandem_data::{AlignmentsError, CorpusSettings, Part};
 use tandem_device::memory::Lane;
 use tandem_device::{Inventory, Lanes};
@@ -23,6 +23,7 @@ use crate::interrupt::{self, Interrupt};
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
 use crate::open_lanes;
+use crate::ranks::{self, Ranks};
 use crate::run_facts;
 use crate::ui::output::{Output, print};
 use crate::ui::training::{Screen, final_report, ladder};
@@ -31,10 +32,20 @@ use crate::ui::training::{Screen, final_report, ladder};
 const TRACE_SPANS: usize = 200_000;
 
 pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> {
+    let ranks = Ranks::join(args.quiet_ranks == "yes", messages)?;
+    match run_rank(args, &ranks, messages).and_then(|()| ranks.leave()) {
+        Ok(()) => Ok(()),
+        Err(failure) => Err(ranks.end(failure, args.requested.is_on("json"), messages)),
+    }
+}
+
+/// The run as one of its ranks sees it; usually the only one.
+fn run_rank(args: &TrainArgs, ranks: &Ranks, messages: &Messages) -> Result<(), Failure> {
     let requested: &Requested = &args.requested;
     let (json, from_scratch) = (requested.is_on("json"), requested.is_on("reset-training"));
-    let lane_args = LaneArgs::of(requested);
+    let lane_args = ranks.lanes(LaneArgs::of(requested), messages)?;
     let inventory = open_lanes::inventory(&lane_args);
+    let lane_args = ranks.pair(lane_args, &inventory);
     let placement = open_lanes::place(&lane_args, &inventory, messages)?;
     let interrupt = interrupt::catch();
     let _ = interrupt.notice.set(messages.get("interrupted-first"));
@@ -43,7 +54,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         requested.path("checkpoint-dir").map_or_else(|| default_run(&train_data, requested), Path::to_owned),
     );
     // Before anything is read of it: a run that is about to end would leave a later checkpoint than was found.
-    if run.has_run() && run.take().is_ok_and(|taken| !taken) {
+    if ranks.is_first() && run.has_run() && run.take().is_ok_and(|taken| !taken) {
         return Err(is_locked(&run, messages));
     }
     // Nothing is written before everything that was given has been found good.
@@ -56,12 +67,15 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     // What is not given is that of the run.
     let of_run = state.and_then(|state| state.data.validation_dir.as_ref());
     let validation = requested.path("val-data").map(Path::to_owned).or(of_run.map(PathBuf::from));
-    let mut data = open_data(&train_data, validation.as_deref(), read, &interrupt, messages)?;
+    let mut data = ranks.first_alone(|| open_data(&train_data, validation.as_deref(), read, &interrupt, messages))?;
     let alignments = requested.path("alignments").or(saved.and_then(|saved| saved.data.alignments.as_deref()));
     if let Some(dir) = alignments {
         data = data.with_alignments(dir).map_err(|error| data_failure(&error, messages))?;
     }
     if !json && !args.print_config {
+        if let Some(line) = ranks.describe(messages) {
+            print(&format!("{line}\n"))?;
+        }
         print(&corpus::describe(&data.corpus, messages))?;
         if let Some(dir) = alignments {
             let values: &[(&str, &dyn std::fmt::Display)] =
@@ -69,12 +83,17 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
             print(&format!("{}\n", messages.with("train-alignments", values)))?;
         }
     }
-    let trace = requested.path("trace").map(|path| Output::create_for(path, messages)).transpose()?;
+    let trace = requested
+        .path("trace")
+        .filter(|_| ranks.is_first())
+        .map(|path| Output::create_for(path, messages))
+        .transpose()?;
     let mut listeners = Listeners::default();
-    if let Some(address) = requested.word("metrics").and_then(|address| address.parse().ok()) {
+    let word = |name: &str| requested.word(name).filter(|_| ranks.is_first());
+    if let Some(address) = word("metrics").and_then(|address| address.parse().ok()) {
         listeners.metrics = Some(listeners::serve(address, messages)?);
     }
-    if let Some(address) = requested.word("web").and_then(|address| address.parse().ok()) {
+    if let Some(address) = word("web").and_then(|address| address.parse().ok()) {
         watch::beside(run.path(), address, messages)?;
     }
     let screen = Screen::new(json, messages);
@@ -93,7 +112,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
     if args.print_config {
         return print(&config_file::print(requested, &resolved, messages));
     }
-    if let Some(dir) = requested.path("tensorboard-log-dir") {
+    if let Some(dir) = requested.path("tensorboard-log-dir").filter(|_| ranks.is_first()) {
         let step = start.as_ref().map(|start| start.checkpoint.state.step);
         let board = Board::open(dir, step, &resolved).map_err(|error| cannot_write(dir, &error, messages))?;
         listeners.board = Some(board);
@@ -110,7 +129,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         }
     }
     let replaced = replaced(&resolved, messages);
-    let (dashboard, dir) = (requested.is_on("tui"), run.path().to_owned());
+    let (dashboard, dir) = (requested.is_on("tui") && ranks.is_first(), run.path().to_owned());
     let session = Session {
         data,
         config,
@@ -125,7 +144,7 @@ pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> 
         listeners,
         dashboard,
     };
-    let report = session.train(screen, &interrupt, messages)?;
+    let report = session.train(screen, &interrupt, ranks, messages)?;
     if json {
         print(&format!("{}\n", json!({"event": "end", "report": report})))?;
     } else {
@@ -306,6 +325,25 @@ pub(crate) struct Session {
     pub(crate) dashboard: bool,
 }
 
+/// Makes the directory of a run, or moves what is there out of the way, and notes how it begins.
+fn take_dir(
+    run: &RunDir,
+    from_scratch: bool,
+    resolved: &[ResolvedSetting],
+    facts: Value,
+    screen: &Screen<'_>,
+    messages: &Messages,
+) -> Result<(), Failure> {
+    if from_scratch && run.has_run() {
+        let aside = run.archive().map_err(|error| cannot_write(run.path(), &error, messages))?;
+        screen.warn(&messages.with("train-set-aside", &[("path", &aside.display())]));
+    }
+    run.create().map_err(|error| cannot_write(run.path(), &error, messages))?;
+    take(run, messages)?;
+    run.add_to_manifest(resolved, facts)
+        .map_err(|error| cannot_write(&run.path().join("manifest.json"), &error, messages))
+}
+
 /// A reader that has seen enough (`| head`) before anything was begun ends the program without a word.
 fn closed(error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
@@ -320,6 +358,7 @@ impl Session {
         self,
         mut screen: Screen<'_>,
         interrupt: &Interrupt,
+        ranks: &Ranks,
         messages: &Messages,
     ) -> Result<Report, Failure> {
         let json = screen.json;
@@ -331,17 +370,18 @@ impl Session {
         let mut trainer = Trainer::new(self.data, self.config, self.run.clone(), self.lanes, self.start)
             .map_err(|error| failure(&error, messages))?;
         trainer.inject(self.injection, self.lane_fault);
+        let joined = match ranks.reduce() {
+            Some((reduce, host)) => trainer.join(reduce, host).map_err(|error| failure(&error, messages))?,
+            None => Vec::new(),
+        };
         // Everything that was given is good: now a folder may be made, or moved out of the way.
-        if self.from_scratch && self.run.has_run() {
-            let aside = self.run.archive().map_err(|error| cannot_write(self.run.path(), &error, messages))?;
-            screen.warn(&messages.with("train-set-aside", &[("path", &aside.display())]));
+        if ranks.is_first() {
+            let mut facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
+            if let Some(ranks) = ranks.manifest(&joined) {
+                facts["mpi"] = ranks;
+            }
+            take_dir(&self.run, self.from_scratch, &self.resolved, facts, &screen, messages)?;
         }
-        self.run.create().map_err(|error| cannot_write(self.run.path(), &error, messages))?;
-        take(&self.run, messages)?;
-        let facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
-        self.run
-            .add_to_manifest(&self.resolved, facts)
-            .map_err(|error| cannot_write(&self.run.path().join("manifest.json"), &error, messages))?;
         let resumed = resumed.map(|(step, next)| (step, next.epoch, next.batch));
         screen.start(&dir, &settings, &identity, resumed, &placement).map_err(|error| closed(&error))?;
         let mut context = Context::default();
@@ -416,6 +456,8 @@ pub(crate) fn failure(error: &TrainError, messages: &Messages) -> Failure {
             Failure::of(FAILED, error).hint(messages.get("lanes-hint-stall"))
         }
         TrainError::NotFinite(..) => Failure::of(FAILED, error).hint(messages.get("train-hint-nan")),
+        TrainError::Ranks(_) => Failure::of(USAGE, error),
+        TrainError::Reduce(error) => ranks::reduce_failure(error),
         _ => Failure::of(FAILED, error),
     }
 }

@@ -62,7 +62,7 @@ fn why(reason: &Reason, messages: &Messages) -> String {
 /// SPEC T7: that steps vary, with what, and what to change.
 pub(crate) fn variation(variation: f64, stage: Option<Stage>, messages: &Messages) -> String {
     let advice = messages.get(match stage {
-        Some(Stage::Train) => "variation-train",
+        Some(Stage::Train | Stage::Reduce) => "variation-train",
         Some(Stage::Plan | Stage::Load | Stage::Count) => "variation-load",
         Some(Stage::Preprocess | Stage::Transfer) => "variation-data",
         None => "variation-other",
@@ -122,6 +122,9 @@ pub(crate) fn side(side: &Side, messages: &Messages) -> String {
     }
     if verdict.findings.contains(&Finding::Variation) {
         line(variation(profile.variation, profile.varies_with, messages));
+    }
+    if verdict.findings.contains(&Finding::Communication) {
+        line(messages.with("profile-communication", &[("share", &percent(profile.exposed()))]));
     }
     if let Some(headroom) = side.headroom {
         line(messages.with("profile-headroom", &[("gain", &format!("{:.0}", 100.0 * headroom))]));

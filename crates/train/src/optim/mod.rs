@@ -165,6 +165,16 @@ impl Grads {
         Grads(visitor.1)
     }
 
+    /// Of these matrices, in the model's order.
+    pub(crate) fn of(grads: Vec<Option<Tensor<2>>>) -> Grads {
+        Grads(grads)
+    }
+
+    /// The matrices.
+    pub(crate) fn into_inner(self) -> Vec<Option<Tensor<2>>> {
+        self.0
+    }
+
     /// Adds those of another micro-batch.
     pub fn plus(self, other: Grads) -> Grads {
         let sum = |pair| match pair {
@@ -207,6 +217,12 @@ fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
     let shape = tensor.dims();
     let (rows, all) = (if D == 1 { 1 } else { shape[0] }, shape.iter().product::<usize>());
     tensor.reshape([rows, all / rows.max(1)])
+}
+
+/// The shapes of the gradients, in the model's order; none for those that are frozen.
+pub(crate) fn shapes<M: Module>(model: &M, frozen: &[bool]) -> Vec<Option<[usize; 2]>> {
+    let is_frozen = |index: usize| frozen.get(index).copied().unwrap_or(false);
+    matrices(model).iter().enumerate().map(|(index, matrix)| (!is_frozen(index)).then(|| matrix.dims())).collect()
 }
 
 /// The weights as matrices, in the model's order, without autodiff.

@@ -1,38 +1,180 @@
-//! What the processes of a run agree on in each step. A run of one process has nobody to ask.
+//! What the processes (ranks) of a run agree on and add up in each step. A run of one process has nobody to ask.
 //!
 //! Losses are divided by the totals of the *whole* batch before gradients are summed, so a sum over processes is the
 //! gradient of the batch, however its rows are spread.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `mod.rs` | [`Reduce`]: what a run asks of its ranks; [`ReduceError`] |
+//! | `single.rs` | [`SingleProcess`] |
+//! | `vote.rs` | [`Vote`]: the one small message of each step |
+//! | `buckets.rs` | gradients as a few large vectors and back |
+//! | `launcher.rs` | [`Launched`]: what the environment says about other processes |
+//! | `facts.rs` | [`RankFacts`]: what ranks compare before they start |
+//! | `mpi/` | [`mpi::Session`]: the ranks of an MPI job |
 
+pub(crate) mod buckets;
+pub(crate) mod facts;
+mod launcher;
+#[cfg(unix)]
+pub mod mpi;
 mod single;
+mod vote;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use burn::tensor::Tensor;
 
 use crate::optim::Grads;
 
+pub use facts::{RankFacts, RanksError};
+pub use launcher::{Launched, Launcher};
 pub use single::SingleProcess;
+pub use vote::{Agreed, Vote};
 
-/// What a process says to all others in each step.
+/// Where in a run a rank is, for reports about one that is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    /// It was asked to stop.
-    pub stop: bool,
-    /// It has failed.
-    pub fault: bool,
+pub enum Activity {
+    /// Before its first step.
+    #[default]
+    Start,
+    /// Waits for a batch.
+    Load,
+    /// Computes gradients.
+    Train,
+    /// Adds gradients up with the others.
+    Reduce,
+    /// Computes the loss on clips that are not trained on.
+    Validate,
+    /// Writes a checkpoint.
+    Checkpoint,
+    /// After its last step.
+    End,
 }
 
-/// Sums and agreements over the processes of a run.
+impl Activity {
+    const ALL: [Activity; 7] = [
+        Activity::Start,
+        Activity::Load,
+        Activity::Train,
+        Activity::Reduce,
+        Activity::Validate,
+        Activity::Checkpoint,
+        Activity::End,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Activity::Start => "start",
+            Activity::Load => "load",
+            Activity::Train => "train",
+            Activity::Reduce => "reduce",
+            Activity::Validate => "validate",
+            Activity::Checkpoint => "checkpoint",
+            Activity::End => "end",
+        }
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        Activity::ALL.iter().position(|one| *one == self).unwrap_or_default() as u8
+    }
+
+    pub(crate) fn numbered(number: u8) -> Activity {
+        Activity::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A rank, where it runs and what it did when it was last heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastHeard {
+    /// The rank.
+    pub rank: usize,
+    /// Its host.
+    pub host: String,
+    /// What it did.
+    pub activity: Activity,
+    /// Steps that it had done.
+    pub step: u64,
+}
+
+impl fmt::Display for LastHeard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LastHeard { rank, host, activity, step } = self;
+        write!(f, "rank {rank} on {host} (stage `{activity}`, after step {step})")
+    }
+}
+
+/// Why ranks cannot go on together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReduceError {
+    /// A rank is gone.
+    Gone(LastHeard),
+    /// Nothing was heard of a rank for so many seconds.
+    Silent(LastHeard, u64),
+    /// A rank failed, and said why; and the exit code.
+    Failed(LastHeard, String, u8),
+    /// Ranks are at different places of the run: this one and the one that differs.
+    Apart(String, String),
+    /// The MPI library reports an error.
+    Library(String),
+}
+
+impl fmt::Display for ReduceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReduceError::Gone(who) => write!(f, "{who} is gone: killed, or its host is"),
+            ReduceError::Silent(who, seconds) => write!(f, "{who} has not been heard of for {seconds} s"),
+            ReduceError::Failed(who, why, _) => write!(f, "{who} failed: {why}"),
+            ReduceError::Apart(mine, theirs) => write!(f, "ranks are not at the same place: {mine}, {theirs}"),
+            ReduceError::Library(text) => write!(f, "MPI: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for ReduceError {}
+
+/// Sums and agreements over the ranks of a run. Every rank makes the same calls in the same order.
 pub trait Reduce: Debug + Send {
-    /// Processes of the run.
+    /// Ranks of the run.
     fn world(&self) -> usize;
 
-    /// This process, from 0.
+    /// This rank, from 0.
     fn rank(&self) -> usize;
 
-    /// Loss terms and gradients of the whole batch, from those of this process' rows.
-    fn sum(&mut self, values: Tensor<1>, grads: Grads) -> (Tensor<1>, Grads);
+    /// What every rank says about the step that is to come, by rank.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError`] if a rank is missing.
+    fn agree(&mut self, own: &Vote) -> Result<Vec<Vote>, ReduceError>;
 
-    /// Whether any process raised a flag.
-    fn agree(&mut self, flags: Flags) -> Flags;
+    /// Bytes of every rank, by rank.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError`] if a rank is missing.
+    fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ReduceError>;
+
+    /// Loss terms and gradients of the whole batch, from those of this rank's rows. `shapes` are those of all parameters that
+    /// learn, in the model's order: a rank without rows has no gradients, and others may lack some.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError`] if a rank is missing.
+    fn sum(
+        &mut self,
+        values: Tensor<1>,
+        grads: Grads,
+        shapes: &[Option<[usize; 2]>],
+    ) -> Result<(Tensor<1>, Grads), ReduceError>;
+
+    /// Notes where in the run this rank is: others say so when it goes missing.
+    fn note(&self, activity: Activity, step: u64);
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::{Flags, Reduce};
+use super::{Activity, Reduce, ReduceError, Vote};
 use crate::optim::Grads;
 
 /// The only process of a run.
@@ -18,11 +18,22 @@ impl Reduce for SingleProcess {
         0
     }
 
-    fn sum(&mut self, values: Tensor<1>, grads: Grads) -> (Tensor<1>, Grads) {
-        (values, grads)
+    fn agree(&mut self, own: &Vote) -> Result<Vec<Vote>, ReduceError> {
+        Ok(vec![own.clone()])
     }
 
-    fn agree(&mut self, flags: Flags) -> Flags {
-        flags
+    fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ReduceError> {
+        Ok(vec![own.to_vec()])
     }
+
+    fn sum(
+        &mut self,
+        values: Tensor<1>,
+        grads: Grads,
+        _: &[Option<[usize; 2]>],
+    ) -> Result<(Tensor<1>, Grads), ReduceError> {
+        Ok((values, grads))
+    }
+
+    fn note(&self, _: Activity, _: u64) {}
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tandem_audio::MelStats;
-use tandem_data::{Batch, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::Fault;
 use tandem_model::{
     Device, DeviceMel, HostInputs, InputShape, Inputs, Losses, ModelConfig, REFERENCE_FRAMES, Totals, Voice,
@@ -54,8 +54,15 @@ impl Task for Acoustic {
         inputs.micro_batch(rows)
     }
 
-    fn totals(inputs: &Inputs) -> Totals {
-        Totals::new(&inputs.mel.lengths, &inputs.text.lengths)
+    fn counts(inputs: &Inputs) -> [u64; 3] {
+        let (frames, tokens) = (&inputs.mel.lengths, &inputs.text.lengths);
+        let clips = tokens.iter().filter(|&&length| length > 0).count();
+        [frames.iter().sum::<usize>() as u64, tokens.iter().sum::<usize>() as u64, clips as u64]
+    }
+
+    fn totals(counts: [u64; 3]) -> Totals {
+        let [frames, tokens, clips] = counts.map(|count| (count as usize).max(1));
+        Totals { frames, tokens, clips }
     }
 
     fn devices(inputs: &Inputs) -> Vec<Device> {
@@ -158,11 +165,11 @@ impl SpeechTask for Acoustic {
         model: &Voice,
         batches: &[HeldOutBatch],
         device: &Device,
-        rows: usize,
-        prefetch: usize,
+        (rows, prefetch): (usize, usize),
+        shard: Shard,
     ) -> Vec<f64> {
         let inputs: Vec<&HostInputs> = batches.iter().map(|batch| &batch.inputs).collect();
-        validation_losses(model, &self.shape(), &inputs, device, rows, prefetch).to_vec()
+        validation_losses(model, &self.shape(), &inputs, device, rows, prefetch, shard).to_vec()
     }
 
     fn sample(

@@ -20,7 +20,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use tandem_audio::MelStats;
-use tandem_data::{Batch, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::Fault;
 use tandem_model::{Device, ModelConfig, VocoderConfig};
 use tandem_synth::Speech;
@@ -72,8 +72,11 @@ pub trait Task: Clone + Debug + Send + 'static {
     /// Some rows of a batch, with no more padding than before.
     fn micro_batch(inputs: &Self::Inputs, rows: Range<usize>) -> Self::Inputs;
 
-    /// The totals of a batch.
-    fn totals(inputs: &Self::Inputs) -> Self::Totals;
+    /// What is counted of a batch's rows. The counts of all ranks are added.
+    fn counts(inputs: &Self::Inputs) -> [u64; 3];
+
+    /// The totals of a batch with these counts.
+    fn totals(counts: [u64; 3]) -> Self::Totals;
 
     /// The devices that a batch's tensors are on.
     fn devices(inputs: &Self::Inputs) -> Vec<Device>;
@@ -238,15 +241,15 @@ pub trait SpeechTask: Task + Sync {
     /// Makes a batch to validate on: the same at every validation.
     fn held_out(&self, batch: Batch, stats: &MelStats) -> Self::HeldOut;
 
-    /// The terms of the loss on clips that are not trained on. At most `rows` go through the device at once, and `prefetch` such
-    /// micro-batches wait there.
+    /// The terms of the loss on clips that are not trained on, as far as they are the share of `shard`: those of all ranks are added.
+    /// At most so many clips go through the device at once, and so many such micro-batches wait there.
     fn validate(
         &self,
         model: &Self::Model,
         batches: &[Self::HeldOut],
         device: &Device,
-        rows: usize,
-        prefetch: usize,
+        rows_and_prefetch: (usize, usize),
+        shard: Shard,
     ) -> Vec<f64>;
 
     /// What the model makes of a clip that is not trained on.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tandem_audio::{LogMel, MelSettings, MelStats, SourceFilter, mel_filters};
-use tandem_data::{Batch, CorpusSettings, LoadSettings};
+use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::{Cursor, Fault, Random};
 use tandem_model::kernels::Stft;
 use tandem_model::{
@@ -223,8 +223,12 @@ impl<S: Stage> Task for Vocoder<S> {
         inputs.micro_batch(rows)
     }
 
-    fn totals(inputs: &VocoderInputs) -> usize {
-        inputs.clips()
+    fn counts(inputs: &VocoderInputs) -> [u64; 3] {
+        [inputs.clips() as u64, 0, 0]
+    }
+
+    fn totals([clips, ..]: [u64; 3]) -> usize {
+        clips as usize
     }
 
     fn devices(inputs: &VocoderInputs) -> Vec<Device> {
@@ -328,8 +332,8 @@ impl<S: Stage> SpeechTask for Vocoder<S> {
         model: &NeuralVocoder,
         batches: &[HostVocoderInputs],
         device: &Device,
-        rows: usize,
-        prefetch: usize,
+        (rows, prefetch): (usize, usize),
+        shard: Shard,
     ) -> Vec<f64> {
         let clips = batches.iter().flat_map(|batch| &batch.lengths).filter(|length| **length > 0).count();
         // Segments to validate on are longer than those of a step.
@@ -337,7 +341,8 @@ impl<S: Stage> SpeechTask for Vocoder<S> {
         let micro_batches = batches.iter().flat_map(|batch| {
             (0..batch.rows).step_by(rows).map(move |first| batch.rows(first..(first + rows).min(batch.rows)))
         });
-        let mut uploads = micro_batches.map(|inputs| inputs.upload(device));
+        let own = micro_batches.skip(shard.rank).step_by(shard.world.max(1));
+        let mut uploads = own.map(|inputs| inputs.upload(device));
         let mut waiting: VecDeque<VocoderInputs> = uploads.by_ref().take(prefetch.max(1)).collect();
         let mut sums = vec![0.0; Self::TERMS.len()];
         while let Some(inputs) = waiting.pop_front() {

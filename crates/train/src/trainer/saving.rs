@@ -9,14 +9,21 @@ use tandem_observe::spectrogram_png;
 use super::{OnEvent, TaskTrainer};
 use crate::checkpoint::{Checkpoint, CheckpointError, FORMAT, State};
 use crate::events::Event;
+use crate::reduce::Activity;
 use crate::step::Learner;
 use crate::task::SpeechTask;
 
 impl<T: SpeechTask> TaskTrainer<T> {
     /// Writes a checkpoint, unless this step has one.
     pub(super) fn save(&mut self, started: Instant, on_event: OnEvent<'_>) -> Result<(), CheckpointError> {
+        if !self.writes() {
+            // What is best is for rank 0 to say, which also decides about early stopping.
+            self.state.best = self.state.better.or(self.state.best);
+            return Ok(());
+        }
         let checkpoint = {
             let learner = self.lock();
+            learner.note(Activity::Checkpoint);
             // After a step that failed half way there is no model to save; the last checkpoint holds.
             if learner.steps() == 0 || self.state.saved == Some(learner.steps()) || !learner.is_whole() {
                 return Ok(());
@@ -71,7 +78,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
     }
 
     pub(super) fn sample(&self, validation: &[T::HeldOut], step: u64, on_event: OnEvent<'_>) {
-        let Some(batch) = validation.first() else { return };
+        let Some(batch) = validation.first().filter(|_| self.writes()) else { return };
         let model = self.lock().ema().model().clone();
         let features = (self.data.corpus.settings(), &self.stats);
         let path = self.run.samples().join(format!("step-{step:08}.wav"));

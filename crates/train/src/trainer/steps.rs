@@ -1,6 +1,8 @@
 //! The steps of a run. Reads top to bottom: feed → step → record.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -8,14 +10,15 @@ use tandem_device::memory::LaneMemory;
 use tandem_device::probes::CpuMeter;
 use tandem_flow::{Autotune, Context, Error, ErrorKind, Flow};
 
-use super::{OnEvent, TaskTrainer, too_much};
+use super::{OnEvent, TaskTrainer, Wishes, too_much};
 use crate::events::{Event, Outcome, TrainError};
 use crate::feed::{DATA_LANE, Feed, MODEL_LANE};
 use crate::guard::Guard;
 use crate::monitor::{Monitor, Surroundings};
+use crate::reduce::Activity;
 use crate::run::Log;
 use crate::settings::{NanPolicy, validation_queue};
-use crate::step::{StepRecord, StepValues};
+use crate::step::{StepRecord, StepValues, Stepped};
 use crate::task::SpeechTask;
 use crate::window::Window;
 
@@ -66,6 +69,8 @@ pub(super) struct StepLoop<T: SpeechTask> {
     pub(super) pending: Vec<StepRecord>,
     pub(super) window: Window,
     pub(super) monitor: Monitor,
+    /// What the step hears of the loop.
+    pub(super) wishes: Wishes,
     /// Parts of a step.
     pub(super) micro_batches: usize,
     pub(super) last_loss: Option<f64>,
@@ -76,6 +81,9 @@ pub(super) struct StepLoop<T: SpeechTask> {
 impl<T: SpeechTask> StepLoop<T> {
     /// A lane's own memory error, where a stage found that there is too little.
     fn failure(&self, error: Error) -> TrainError {
+        if let Some(error) = self.wishes.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return TrainError::Reduce(error);
+        }
         match (&error.kind, &*error.stage) {
             (ErrorKind::OverLimit(over), MODEL_LANE) => too_much(self.model_guard.refused(over)),
             (ErrorKind::OverLimit(over), DATA_LANE) => too_much(self.data_guard.refused(over)),
@@ -110,23 +118,34 @@ impl<T: SpeechTask> TaskTrainer<T> {
     pub(super) fn train(
         &mut self,
         context: &Context,
-        flow: &mut Flow<StepRecord>,
+        flow: &mut Flow<Stepped>,
         steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) -> Result<Outcome, TrainError> {
-        while !self.stops_early() && self.lock().steps() < steps_loop.steps {
-            let record = match flow.next() {
+        while self.has_another_step(steps_loop) {
+            let record = match flow.next().map(|stepped| stepped.map(|stepped| stepped.value)) {
                 None => break,
-                Some(Ok(record)) => record.value,
+                Some(Ok(Stepped::Done(record))) => *record,
+                Some(Ok(Stepped::Skipped)) => continue,
+                Some(Ok(Stepped::Stopped)) => return Ok(Outcome::Stopped),
+                Some(Ok(Stepped::EarlyStopped)) => return Ok(Outcome::EarlyStopped),
                 Some(Err(error)) if matches!(error.kind, ErrorKind::Stopped(_)) => return Ok(Outcome::Stopped),
                 Some(Err(error)) => return Err(steps_loop.failure(error)),
             };
             self.record(context, record, steps_loop, on_event)?;
+            self.lock().note(Activity::Load);
             if context.stop.reason().is_some() {
                 return Ok(Outcome::Stopped);
             }
         }
-        Ok(if self.stops_early() { Outcome::EarlyStopped } else { Outcome::Finished })
+        Ok(if self.stops_early() && self.shard.world == 1 { Outcome::EarlyStopped } else { Outcome::Finished })
+    }
+
+    /// Whether the run goes on as far as this rank can say. With other ranks, early stopping is agreed on before the next step.
+    fn has_another_step(&self, steps_loop: &StepLoop<T>) -> bool {
+        let early_stop = self.stops_early();
+        steps_loop.wishes.early_stop.store(early_stop, Ordering::Relaxed);
+        (self.shard.world > 1 || !early_stop) && self.lock().steps() < steps_loop.steps
     }
 
     fn stops_early(&self) -> bool {
@@ -145,7 +164,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let end_of_epoch = record.cursor.batch + 1 >= steps_loop.batches;
         self.state.audio_seconds += record.seconds;
         steps_loop.window.add(&record);
-        self.state.clips += record.clips.len() as u64;
+        self.state.clips += record.all_clips;
         if record.micro_batches != steps_loop.micro_batches {
             steps_loop.micro_batches = record.micro_batches;
             on_event(Event::Split { step, micro_batches: steps_loop.micro_batches, kept: false });
@@ -257,7 +276,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
                 on_event(Event::Overflow { step: record.step });
                 continue;
             }
-            let clips: Vec<String> = record.clips.iter().map(|&clip| self.data.corpus.name(clip).0).collect();
+            let clips = self.clip_names(record);
             on_event(Event::NotFinite { step: record.step, clips: &clips, policy: self.settings.run.nan });
             if self.settings.run.nan == NanPolicy::Stop {
                 failure.get_or_insert(TrainError::NotFinite(record.step, clips));
@@ -289,15 +308,25 @@ impl<T: SpeechTask> TaskTrainer<T> {
         }
     }
 
+    /// The clips of a step, those of all ranks.
+    fn clip_names(&self, record: &StepRecord) -> Vec<String> {
+        let planned = (self.shard.world > 1).then(|| self.loader.plan(record.cursor.epoch));
+        let planned = planned.and_then(|planned| planned.into_iter().find(|batch| batch.cursor == record.cursor));
+        let clips = planned.map_or_else(|| record.clips.clone(), |planned| planned.clips);
+        clips.iter().map(|&clip| self.data.corpus.name(clip).0).collect()
+    }
+
     fn validate(&mut self, steps_loop: &mut StepLoop<T>, step: u64, on_event: OnEvent<'_>) -> Result<f64, TrainError> {
         let (model, micro_batches) = {
             let learner = self.lock();
+            learner.note(Activity::Validate);
             (learner.ema().model().clone(), learner.micro_batches())
         };
         // No more at once than a step has, of batches that are smaller than those of training.
         let rows = self.settings.data.batch_size.div_ceil(micro_batches).max(1);
         let ahead = validation_queue(self.settings.pipeline.prefetch_buffer_size);
-        let terms = self.task.validate(&model, &steps_loop.validation, &self.lanes.model, rows, ahead);
+        let terms = self.task.validate(&model, &steps_loop.validation, &self.lanes.model, (rows, ahead), self.shard);
+        let terms = self.lock().add_up(&terms).map_err(TrainError::Reduce)?;
         let loss = terms.iter().sum::<f64>();
         // As it is kept in checkpoints, so that a resumed run decides the same.
         let kept = loss as f32;

@@ -59,6 +59,7 @@ fn normal() -> Snapshot {
             audio_per_s: 312.4,
             starved: 0.31,
             memory_bytes: None,
+            reduce: None,
         },
         seconds: 361.0,
         validation: Some(2.301),

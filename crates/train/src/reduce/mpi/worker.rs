@@ -1,0 +1,346 @@
+//! The thread that talks to other ranks, and does nothing else: it starts sums, makes them go on while the trainer copies the next
+//! bucket, sends signs of life, and ends everything when a rank is missing. All calls of the library are made here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use super::library::{Library, Request};
+use super::pulse::{BYTES, EVERY, Pulse, Watch};
+use crate::reduce::{Activity, ReduceError};
+
+/// Between two looks for somebody who is missing.
+const LOOK: Duration = Duration::from_millis(100);
+/// While nothing is under way, messages are looked for so often.
+const IDLE: Duration = Duration::from_millis(50);
+/// While something is under way: first again and again, then with pauses, so that others have the cores.
+const EAGER: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(50);
+/// For the last words of rank 0 to arrive before it ends the job.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+/// How long a rank that failed waits for rank 0, which saves what was learned and then ends the job.
+const LAST_WAIT: Duration = Duration::from_secs(120);
+
+/// What the trainer asks for.
+pub(super) enum Command {
+    /// Equally many bytes of every rank.
+    Gather(Vec<u8>, Sender<Result<Vec<u8>, ReduceError>>),
+    /// The sum over all ranks.
+    Sum(Vec<f32>, Sender<Result<Vec<f32>, ReduceError>>),
+    /// This rank failed: tell all, and end the job.
+    Fail(String, u8),
+    /// The run is over.
+    Leave(Sender<Result<(), ReduceError>>),
+}
+
+/// Where this rank is.
+#[derive(Debug, Default)]
+pub(super) struct Here {
+    activity: AtomicU8,
+    step: AtomicU64,
+}
+
+impl Here {
+    pub(super) fn note(&self, activity: Activity, step: u64) {
+        self.activity.store(activity.number(), Relaxed);
+        self.step.store(step, Relaxed);
+    }
+}
+
+enum Work {
+    Gather { own: Vec<u8>, all: Vec<u8>, reply: Sender<Result<Vec<u8>, ReduceError>> },
+    Sum { values: Vec<f32>, reply: Sender<Result<Vec<f32>, ReduceError>> },
+    Leave { own: Vec<u8>, all: Vec<u8>, reply: Sender<Result<(), ReduceError>> },
+}
+
+impl Work {
+    fn start(&mut self, library: &Library) -> Result<Request, ReduceError> {
+        // SAFETY: the vectors are kept, and nobody touches them, until the library is done with them: on failure they are leaked.
+        unsafe {
+            match self {
+                Work::Gather { own, all, .. } | Work::Leave { own, all, .. } => library.start_gather(own, all),
+                Work::Sum { values, .. } => library.start_sum(values),
+            }
+        }
+    }
+
+    /// The trainer may have given up; then nobody hears it.
+    fn finish(self) {
+        match self {
+            Work::Gather { all, reply, .. } => drop(reply.send(Ok(all))),
+            Work::Sum { values, reply } => drop(reply.send(Ok(values))),
+            Work::Leave { reply, .. } => drop(reply.send(Ok(()))),
+        }
+    }
+
+    fn fail(self, error: ReduceError) {
+        match self {
+            Work::Gather { own, all, reply } => {
+                std::mem::forget((own, all));
+                drop(reply.send(Err(error)));
+            }
+            Work::Sum { values, reply } => {
+                std::mem::forget(values);
+                drop(reply.send(Err(error)));
+            }
+            Work::Leave { own, all, reply } => {
+                std::mem::forget((own, all));
+                drop(reply.send(Err(error)));
+            }
+        }
+    }
+}
+
+pub(super) struct Worker {
+    library: Library,
+    commands: Receiver<Command>,
+    here: Arc<Here>,
+    watch: Watch,
+    under_way: VecDeque<(Request, Work)>,
+    /// Messages that are being sent, with their receivers.
+    sending: Vec<(usize, Request, Vec<u8>)>,
+    receiving: Vec<(usize, Request, Vec<u8>)>,
+    said: Instant,
+    looked: Instant,
+    /// Why ranks cannot go on together.
+    ended: Option<ReduceError>,
+    /// When the job is ended, and with what code.
+    ending: Option<(Instant, u8)>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        library: Library,
+        commands: Receiver<Command>,
+        here: Arc<Here>,
+        peers: Vec<(String, Option<u32>)>,
+    ) -> Result<Worker, ReduceError> {
+        let now = Instant::now();
+        let watch = Watch::new(library.rank, peers, now);
+        let mut worker = Worker {
+            library,
+            commands,
+            here,
+            watch,
+            under_way: VecDeque::new(),
+            sending: Vec::new(),
+            receiving: Vec::new(),
+            said: now,
+            looked: now,
+            ended: None,
+            ending: None,
+        };
+        for rank in worker.watch.listens_to() {
+            worker.receive(rank)?;
+        }
+        Ok(worker)
+    }
+
+    pub(super) fn run(mut self) {
+        let mut rounds = 0;
+        loop {
+            let command = match self.under_way.is_empty() {
+                true => match self.commands.recv_timeout(IDLE) {
+                    Ok(command) => Some(command),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    // The run ended without a word, as by a panic.
+                    Err(RecvTimeoutError::Disconnected) => self.library.abort(1),
+                },
+                false => self.commands.try_recv().ok(),
+            };
+            if let Some(command) = command {
+                rounds = 0;
+                self.take(command);
+            }
+            let before = self.under_way.len();
+            let step = self.go_on();
+            if let Err(error) = step {
+                self.end(error);
+            }
+            if self.under_way.len() < before {
+                rounds = 0;
+            }
+            if let Some(Work::Leave { .. }) = self.under_way.front().map(|(_, work)| work)
+                && self.ended.is_none()
+                && self.all_left()
+            {
+                return;
+            }
+            if self.ending.is_some_and(|(at, _)| Instant::now() >= at) {
+                let (_, code) = self.ending.unwrap_or((Instant::now(), 1));
+                self.library.abort(code);
+            }
+            if !self.under_way.is_empty() {
+                rounds += 1;
+                if rounds < EAGER { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let mut work = match command {
+            Command::Gather(own, reply) => {
+                let all = vec![0; own.len() * self.library.world];
+                Work::Gather { own, all, reply }
+            }
+            Command::Sum(values, reply) => Work::Sum { values, reply },
+            Command::Leave(reply) => Work::Leave { own: vec![0], all: vec![0; self.library.world], reply },
+            Command::Fail(text, code) => return self.fail(text, code),
+        };
+        if let Some(error) = &self.ended {
+            return work.fail(error.clone());
+        }
+        match work.start(&self.library) {
+            Ok(request) => self.under_way.push_back((request, work)),
+            Err(error) => {
+                work.fail(error.clone());
+                self.end(error);
+            }
+        }
+    }
+
+    /// This rank failed.
+    fn fail(&mut self, text: String, code: u8) {
+        let now = Instant::now();
+        // What others failed of they know.
+        if self.ended.is_none() {
+            let pulse = Pulse { failure: Some((text.clone(), code)), ..self.pulse() };
+            self.tell(&pulse);
+            let who = self.watch.last_heard(self.library.rank);
+            self.end(ReduceError::Failed(who, text, code));
+        }
+        let wait = if self.library.rank == 0 { LAST_WORDS } else { LAST_WAIT };
+        self.ending = Some((now + wait, code));
+    }
+
+    fn pulse(&self) -> Pulse {
+        Pulse {
+            rank: self.library.rank as u32,
+            step: self.here.step.load(Relaxed),
+            activity: Activity::numbered(self.here.activity.load(Relaxed)),
+            failure: None,
+        }
+    }
+
+    /// Sends a message to whom this rank talks to: from rank 0 to all, from others to rank 0.
+    fn tell(&mut self, pulse: &Pulse) {
+        for to in self.watch.listens_to() {
+            let bytes = pulse.to_bytes();
+            // SAFETY: the bytes are kept until they are sent.
+            if let Ok(request) = unsafe { self.library.start_send(&bytes, to) } {
+                self.sending.push((to, request, bytes));
+            }
+        }
+    }
+
+    fn receive(&mut self, from: usize) -> Result<(), ReduceError> {
+        let mut bytes = vec![0; BYTES];
+        // SAFETY: the bytes are kept until they are there, or leaked.
+        let request = unsafe { self.library.start_receive(&mut bytes, from) }?;
+        self.receiving.push((from, request, bytes));
+        Ok(())
+    }
+
+    /// Everything that is under way, once.
+    fn go_on(&mut self) -> Result<(), ReduceError> {
+        while let Some((request, work)) = self.under_way.front_mut() {
+            if matches!(work, Work::Leave { .. }) || !self.library.is_done(request)? {
+                break;
+            }
+            if let Some((_, work)) = self.under_way.pop_front() {
+                work.finish();
+            }
+        }
+        let now = Instant::now();
+        for at in (0..self.sending.len()).rev() {
+            if self.library.is_done(&mut self.sending[at].1)? {
+                self.sending.swap_remove(at);
+            }
+        }
+        for at in (0..self.receiving.len()).rev() {
+            if !self.library.is_done(&mut self.receiving[at].1)? {
+                continue;
+            }
+            let (from, _, bytes) = self.receiving.swap_remove(at);
+            let pulse = Pulse::from_bytes(&bytes);
+            let failure = self.watch.hear(from, pulse.clone(), now);
+            self.receive(from)?;
+            if let Some(error) = failure {
+                if self.library.rank == 0 && self.ended.is_none() {
+                    self.tell(&pulse);
+                }
+                self.end(error);
+            }
+        }
+        if now - self.said >= EVERY {
+            self.said = now;
+            // To somebody who does not listen no more than a few messages are kept.
+            if self.sending.len() < 4 * self.library.world {
+                let pulse = self.pulse();
+                self.tell(&pulse);
+            }
+        }
+        if now - self.looked >= LOOK {
+            self.looked = now;
+            if let Some(error) = self.watch.missing(now, is_alive) {
+                self.missing(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn missing(&mut self, error: ReduceError) {
+        if self.ended.is_none() {
+            if self.library.rank == 0
+                && let ReduceError::Gone(who) | ReduceError::Silent(who, _) = &error
+            {
+                // Others hear why everything ends.
+                let (rank, step, activity) = (who.rank as u32, who.step, who.activity);
+                let failure = Some((error.to_string(), 1));
+                self.tell(&Pulse { rank, step, activity, failure });
+            }
+            self.end(error);
+        } else if let (true, Some((at, _))) = (self.library.rank != 0, &mut self.ending) {
+            // Rank 0 cannot end the job any more.
+            *at = Instant::now();
+        }
+    }
+
+    fn end(&mut self, error: ReduceError) {
+        let error = self.ended.get_or_insert(error).clone();
+        for (_, work) in self.under_way.drain(..) {
+            work.fail(error.clone());
+        }
+    }
+
+    /// Whether all ranks have come to the end; then MPI is over.
+    fn all_left(&mut self) -> bool {
+        let Some((request, _)) = self.under_way.front_mut() else { return false };
+        match self.library.is_done(request) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                self.end(error);
+                return false;
+            }
+        }
+        for (_, request, bytes) in self.receiving.drain(..).chain(self.sending.drain(..)) {
+            self.library.give_up(request);
+            std::mem::forget(bytes);
+        }
+        self.library.finish();
+        if let Some((_, work)) = self.under_way.pop_front() {
+            work.finish();
+        }
+        true
+    }
+}
+
+/// Whether a process of this host is there.
+fn is_alive(process: u32) -> bool {
+    // SAFETY: signal 0 is not sent; it only asks.
+    let code = unsafe { libc::kill(process as libc::pid_t, 0) };
+    code == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
