@@ -51,7 +51,7 @@ pub use pitch::{Pitch, PitchInputs};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
 pub use vocoder::{
-    AdversarialLosses, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig, VocoderInputs,
-    VocoderLosses, pitch_features,
+    AdversarialLosses, DeviceSpectra, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig,
+    VocoderInputs, VocoderLosses, pitch_features,
 };
 pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

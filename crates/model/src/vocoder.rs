@@ -15,7 +15,7 @@ use crate::inputs::to_device;
 use crate::kernels::{Stft, inverse_stft, matmul, stft_magnitudes};
 use crate::nn::{Conv1d, DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
 
-pub use inputs::{HostVocoderInputs, VocoderInputs};
+pub use inputs::{DeviceSpectra, HostVocoderInputs, VocoderInputs};
 
 const KERNEL_SIZE: usize = 7;
 /// Features of a frame besides its mel: logarithm of the pitch, and whether there is one.
