@@ -32,7 +32,7 @@ use crate::settings::TrainConfig;
 use crate::task::{PartConfig, PredictorIdentity, TrainedPart};
 
 /// Changing what the files mean changes this.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 const MODEL: &str = "model.safetensors";
 const EMA: &str = "ema.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
