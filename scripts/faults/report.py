@@ -8,7 +8,7 @@ HEAD = """# Faults on purpose
 
 What `scripts/campaign` did and found; the page is written by it. Every moment and place is drawn from the seed and the number of
 the case, so `scripts/campaign --seed S` strikes at the same operations again (kills at "any time" go by the clock). A run is of the
-smoke model, 12 steps on a corpus of 12 made clips, with a checkpoint after every step, validation, samples, a cache on the disk and
+smoke model, 16 steps on a corpus of 12 made clips, with a checkpoint after every step, validation, samples, a cache on the disk and
 TensorBoard; it counts as resumed when its losses, validations, weights and optimizer state are bit for bit those of the run that
 nobody interrupted (on software GPUs: losses within 1e-3). A fault counts as told when the error names the place and what to do.
 """

@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from bench import TIMEOUT, Broken, number
+from bench import TIMEOUT, Broken, cpu_seconds, number
 
 
 def sample(pid):
@@ -20,15 +20,16 @@ def soak(bench, steps):
             "--autotune", "--backend", "cpu", "--epochs", "1000000", "--metrics", "0"]
     child = bench.start(folder, more, steps=steps)
     seen, log, grew, length = [], folder / "run/log.jsonl", time.monotonic(), -1
+    before = 0.0
     while child.poll() is None:
-        # A step takes milliseconds; a log that does not grow for so long is a run that hangs.
-        now = log.stat().st_size if log.exists() else 0
-        if now != length:
-            grew, length = time.monotonic(), now
-        if time.monotonic() - grew > 2 * TIMEOUT:
+        # A step takes milliseconds; so much computed without one is a run that hangs, and so long without anything computed.
+        now, (computed, wants_more) = log.stat().st_size if log.exists() else 0, cpu_seconds(child.pid)
+        if now != length or wants_more:
+            grew, length, before = time.monotonic(), now, computed if now != length else before
+        if time.monotonic() - grew > TIMEOUT or computed > before + TIMEOUT:
             child.kill()
             child.wait()
-            raise Broken(f"no step for {2 * TIMEOUT} s")
+            raise Broken(f"no step in {computed - before:.0f} s of CPU")
         try:
             seen.append(sample(child.pid))
         except (FileNotFoundError, KeyError, ProcessLookupError):
