@@ -166,3 +166,18 @@ fn no_state_and_no_tensors_crash_what_reads_them() {
     }
     assert!(voices > 0 && errors > 0, "{voices} {errors}: nothing was tried");
 }
+
+/// The fuzzer begins with valid files: seeds that are refused would leave it at the door.
+#[test]
+fn seeds_of_the_fuzzer_are_checkpoints() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoints::new(folder.path().to_owned()).write(&small()).expect("written");
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/checkpoint");
+    for (name, vocoder) in [("acoustic.json", false), ("vocoder.json", true)] {
+        replace(&dir, "state.json", &fs::read(seeds.join(name)).expect("a seed"));
+        let state = checkpoint::read_state(&dir).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(state.model.vocoder().is_some(), vocoder, "{name}");
+    }
+    let tensors = weights::from_bytes(&fs::read(seeds.join("tensors.safetensors")).expect("a seed")).expect("tensors");
+    assert_eq!(tensors.len(), 2);
+}
