@@ -8,46 +8,12 @@ extern crate self as tandem_train;
 
 #[path = "../../crates/model/src/config.rs"]
 mod config;
-mod kernels {
-    #[path = "../../../crates/model/src/kernels/stft.rs"]
-    mod stft;
-    pub use stft::Stft;
-}
-mod optim {
-    #[path = "../../../crates/train/src/optim/hyperparameters.rs"]
-    mod hyperparameters;
-    #[path = "../../../crates/train/src/optim/schedule.rs"]
-    mod schedule;
-    pub use hyperparameters::{AdamWSettings, OptimizerKind};
-    pub use schedule::{LearningRate, OptimizationLevel, Schedule};
-}
-mod settings {
-    #[path = "../../../crates/train/src/settings/requested.rs"]
-    mod requested;
-    #[path = "../../../crates/train/src/settings/resolve.rs"]
-    mod resolve;
-    #[path = "../../../crates/train/src/settings/setting.rs"]
-    mod setting;
-    #[path = "../../../crates/train/src/settings/table.rs"]
-    mod table;
-    #[path = "../../../crates/train/src/settings/train_config.rs"]
-    mod train_config;
-    #[path = "../../../crates/train/src/settings/value.rs"]
-    mod value;
-    pub use requested::Requested;
-    pub use resolve::{Facts, HalfPrecision, resolve, resolve_corpus};
-    pub use setting::{Scope, Setting};
-    pub use table::{SETTINGS, find as find_setting};
-    pub use train_config::TrainConfig;
-    pub use value::{Kind, Value};
-}
+mod kernels;
+mod optim;
+mod settings;
 #[path = "../../crates/train/src/checkpoint/state.rs"]
 mod state;
-mod task {
-    #[path = "../../../crates/train/src/task/part.rs"]
-    mod part;
-    pub use part::{PartConfig, PredictorIdentity, TrainedPart};
-}
+mod task;
 #[path = "../../crates/model/src/tensors.rs"]
 mod tensors;
 #[path = "../../crates/model/src/vocoder/config.rs"]

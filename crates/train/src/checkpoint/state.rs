@@ -84,13 +84,17 @@ impl State {
             && [vocoder.n_fft, vocoder.hop_length, vocoder.win_length]
                 != [state.mel.n_fft, state.mel.hop_length, state.mel.win_length]
         {
-            let what = "frames of the vocoder that are not those of its features";
-            return Err(StateError::Impossible(what.to_owned()));
+            return Err(StateError::Impossible("frames of the vocoder that are not those of its features".to_owned()));
         }
         let (bands, stats) = (state.model.n_mels(), &state.stats);
         if [state.mel.n_mels, stats.mean.len(), stats.std.len()] != [bands; 3] {
             let what = format!("{bands} mel bands of the model, other numbers of its features");
             return Err(StateError::Impossible(what));
+        }
+        // A number that is too large for its type becomes infinite, which no file can say: such a state could not be written again.
+        let again = serde_json::to_value(&state).and_then(serde_json::from_value::<State>);
+        if again.ok().as_ref() != Some(&state) {
+            return Err(StateError::Impossible("a number that is too large".to_owned()));
         }
         Ok(state)
     }
