@@ -13,6 +13,7 @@ mod memory;
 mod profile;
 mod report;
 mod scripts;
+mod segment;
 mod serve;
 mod simulate;
 mod support;

@@ -11,7 +11,7 @@ use tandem_model::Device;
 use tandem_train::{DataLane, prepare};
 
 fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader> {
-    let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size: 3, seed: 1, ..PlanSettings::default() };
     let settings = LoadSettings { plan, reference_frames: Some(40), as_signal, ..LoadSettings::default() };
     let cache = corpus.cache(mode, 1 << 30);
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid")
