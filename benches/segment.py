@@ -5,9 +5,11 @@ The clips of a corpus (LJSpeech layout) are trimmed to their speech by levels of
 own noise, and more noise is added. Captions say the truth, off by up to 0.2 s. Needs numpy and ffmpeg; `earshot` (PyPI) is
 measured beside it if it is installed.
 """
-import argparse, json, pathlib, subprocess, tempfile, time
+import argparse, functools, json, pathlib, subprocess, tempfile, time
 
 import numpy as np
+
+print = functools.partial(print, flush=True)
 
 RATE = 22050
 FRAME = RATE // 200
@@ -29,30 +31,35 @@ def speech(samples):
     return where[0] * FRAME, (where[-1] + 1) * FRAME, samples[quiet * FRAME : (quiet + 20) * FRAME]
 
 
-def tiled(noise, length, random):
-    """Noise of any length, from pieces in any order with signs of their own."""
-    out = np.zeros(length + len(noise), np.float32)
-    window = np.hanning(len(noise)) ** 0.5
-    for at in range(0, length + 1, len(noise) // 2):
-        piece = noise * window * random.choice([-1, 1])
-        out[at : at + len(noise)] += piece[: len(out) - at]
-    return out[:length]
+def tiled(rooms, length, random):
+    """Noise of any length, of pieces of the room."""
+    size = len(rooms[0])
+    out = np.zeros(length + 2 * size, np.float32)
+    window = np.hanning(size) ** 0.5
+    for at in range(0, length + size, size // 2):
+        out[at : at + size] += rooms[random.integers(len(rooms))] * window
+    return out[size : size + length]
 
 
 def joined(corpus, count, random):
     rows = [line.split("|")[:2] for line in (corpus / "metadata.csv").read_text().splitlines()]
     rows = [rows[n] for n in random.permutation(len(rows))[:count]]
-    pieces, truth, texts, at = [], [], [], 0
+    clips = []
     for id_, text in rows:
         path = next(path for ext in ("flac", "wav") if (path := corpus / "wavs" / f"{id_}.{ext}").exists())
         samples = decode(path)
         start, end, noise = speech(samples)
-        pause = tiled(noise, int(RATE * random.uniform(0.45, 1.5)), random)
-        pieces += [pause, samples[start:end]]
-        truth.append(((at + len(pause)) / RATE, (at + len(pause) + end - start) / RATE))
-        at += len(pause) + end - start
+        clips.append((samples[start:end], text, noise))
+    # The quietest of a clip may be a breath: the room is heard in the quietest third of them.
+    rooms = sorted((noise for _, _, noise in clips), key=lambda noise: float((noise**2).mean()))[: max(1, len(clips) // 3)]
+    pieces, truth, texts, at = [], [], [], 0
+    for samples, text, _ in clips:
+        pause = tiled(rooms, int(RATE * random.uniform(0.45, 1.5)), random)
+        pieces += [pause, samples]
+        truth.append(((at + len(pause)) / RATE, (at + len(pause) + len(samples)) / RATE))
+        at += len(pause) + len(samples)
         texts.append(text)
-    pieces.append(tiled(noise, RATE, random))
+    pieces.append(tiled(rooms, RATE, random))
     return np.concatenate(pieces), truth, texts
 
 
@@ -82,7 +89,7 @@ def row(name, truth, found):
     errors = measure(truth, found)
     within = 100 * (np.abs(errors) <= 50).mean()
     half = len(truth)
-    print(f"| {name} | {len(found)} | {within:.1f} % | {np.median(errors[:half]):+.0f} / {np.median(errors[half:]):+.0f} | {np.percentile(np.abs(errors), 95):.0f} |", flush=True)
+    print(f"| {name} | {len(found)} | {within:.1f} % | {np.median(errors[:half]):+.0f} / {np.median(errors[half:]):+.0f} | {np.percentile(np.abs(errors), 95):.0f} |")
 
 
 def earshot(samples, pause=0.3):

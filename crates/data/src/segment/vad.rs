@@ -20,9 +20,9 @@ const SPEECH_SHARE: f64 = 0.95;
 const BETWEEN: f64 = 0.25;
 const ABOVE_FLOOR_DB: (f64, f64) = (4.0, 12.0);
 /// From its threshold on a sound reaches outward as long as it is so many decibels above the floor...
-const RELEASE_DB: f64 = 2.5;
+const RELEASE_DB: f64 = 5.0;
 /// ...for at most so many frames.
-const RELEASE: usize = 8;
+const RELEASE: usize = 4;
 /// Frames of quiet within a word: the closure of a stop is no pause.
 const CLOSURE: usize = 12;
 /// Frames of a click, which is no speech.
