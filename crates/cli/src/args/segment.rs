@@ -22,7 +22,7 @@ overwritten; Ctrl-C or a kill keeps what is done, and the same command resumes f
 Exit code: 0 done, 1 the disk is full or the like, 2 wrong arguments or input, 130 interrupted.
 
 Examples:
-  tandem segment lecture.mp3 new-voice                       captions are found beside it: lecture.srt
+  tandem segment lecture.mp3 new-voice                       with lecture.srt beside it
   tandem segment lecture.mp3 --dry-run --html cuts.html      look and listen before anything is cut
   tandem segment recordings new-voice --max-seconds 10 --audio flac"
 )]
