@@ -27,8 +27,8 @@ use crate::task::{Acoustic, SpeechTask};
 
 /// How batches are formed.
 pub(crate) fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
-    let (seed, static_shapes) = (settings.run.seed, settings.data.static_shapes);
-    let plan = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
+    let (seed, static_shapes, balance) = (settings.run.seed, settings.data.static_shapes, settings.data.balance);
+    let plan = PlanSettings { batch_size, seed, static_shapes, balance, ..PlanSettings::default() };
     LoadSettings { plan, pitch: true, ..LoadSettings::default() }
 }
 
@@ -377,7 +377,7 @@ fn validation_settings(
 
 fn plain_validation_settings(settings: &TrainConfig) -> LoadSettings {
     let batch_size = settings.data.batch_size.min(16);
-    let plan = PlanSettings { batch_size, seed: 0, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size, seed: 0, ..PlanSettings::default() };
     LoadSettings { plan, pitch: true, ..LoadSettings::default() }
 }
 

@@ -13,7 +13,7 @@ use tandem_train::task::{Regression, SpeechTask, Vocoder};
 use tandem_train::{DataLane, prepare};
 
 fn loader(corpus: &Arc<Corpus>, as_signal: bool, mode: CacheMode) -> Arc<Loader> {
-    let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size: 3, seed: 1, ..PlanSettings::default() };
     let settings = LoadSettings { plan, reference_frames: Some(40), as_signal, ..LoadSettings::default() };
     let cache = corpus.cache(mode, 1 << 30);
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid")
@@ -82,7 +82,7 @@ fn segment_differences(device: &Device, piece_bytes: usize) -> [f32; 3] {
     DemoCorpus { clips: 6, speakers: 1, seed: 3 }.write(dir.path()).expect("writes");
     let corpus = Arc::new(Corpus::open(dir.path(), CorpusSettings::default()).expect("opens"));
     let mel = corpus.settings().mel.clone();
-    let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size: 3, seed: 1, ..PlanSettings::default() };
     let settings = LoadSettings { plan, as_signal: true, pitch: true, ..LoadSettings::default() };
     let cache = corpus.cache(CacheMode::Off, 0);
     let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid");
