@@ -211,7 +211,7 @@ fn speakers_are_balanced_in_a_run_and_counted_in_its_report() {
     // One speaker has two clips only.
     let rows: String = (0..20).map(|n| format!("demo_{n:04}|{}|en\n", if n < 17 { "anna" } else { "ben" })).collect();
     fs::write(work.path("corpus/speakers.csv"), rows).expect("written");
-    let steps = "--batch-size 4 --max-steps 12 --log-every 1 --checkpoint-every 6";
+    let steps = "--batch-size 4 --max-steps 16 --log-every 1 --checkpoint-every 8";
     work.trained("plain", steps);
     work.trained("balanced", &format!("{steps} --balance speaker"));
     assert_ne!(work.losses("plain"), work.losses("balanced"), "other clips were heard");
@@ -220,8 +220,8 @@ fn speakers_are_balanced_in_a_run_and_counted_in_its_report() {
         "parts",
         "--batch-size 4 --max-steps 7 --log-every 1 --checkpoint-every 7 --balance speaker --num-workers 0",
     );
-    work.trained("parts", "--batch-size 4 --max-steps 12 --log-every 1 --checkpoint-every 12 --num-workers 3");
-    assert!(work.weights("parts", 12) == work.weights("balanced", 12), "resumed exactly");
+    work.trained("parts", "--batch-size 4 --max-steps 16 --log-every 1 --checkpoint-every 16 --num-workers 3");
+    assert!(work.weights("parts", 16) == work.weights("balanced", 16), "resumed exactly");
     let manifest: Value =
         serde_json::from_slice(&fs::read(work.path("balanced/manifest.json")).expect("there")).expect("JSON");
     let shares = &manifest["starts"][0]["facts"]["speakers"];
@@ -231,6 +231,6 @@ fn speakers_are_balanced_in_a_run_and_counted_in_its_report() {
     let report = tandem().arg("report").arg(work.path("balanced")).output().expect("it starts");
     assert!(report.status.success(), "{}", stderr(&report));
     assert!(stdout(&report).contains(&format!("anna {} (", clips[0])), "{}", stdout(&report));
-    let refused = work.train("balanced", "--batch-size 4 --max-steps 14 --balance off");
+    let refused = work.train("balanced", "--batch-size 4 --max-steps 18 --balance off");
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
 }
