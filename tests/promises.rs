@@ -14,6 +14,7 @@ mod memory;
 mod profile;
 mod report;
 mod scripts;
+mod segment;
 mod serve;
 mod simulate;
 mod support;

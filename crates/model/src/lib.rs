@@ -54,7 +54,7 @@ pub use pitch::{Pitch, PitchInputs};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
 pub use vocoder::{
-    AdversarialLosses, DiscriminatorConfig, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig,
-    VocoderInputs, VocoderLosses, pitch_features,
+    AdversarialLosses, DeviceSpectra, DiscriminatorConfig, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock,
+    VocoderConfig, VocoderInputs, VocoderLosses, pitch_features,
 };
 pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

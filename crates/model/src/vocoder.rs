@@ -18,7 +18,7 @@ use crate::nn::{Conv1d, DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
 use config::KERNEL_SIZE;
 
 pub use config::{DiscriminatorConfig, VocoderConfig};
-pub use inputs::{HostVocoderInputs, VocoderInputs};
+pub use inputs::{DeviceSpectra, HostVocoderInputs, VocoderInputs};
 
 /// Features of a frame besides its mel: logarithm of the pitch, and whether there is one.
 const PITCH_FEATURES: usize = 2;

@@ -12,7 +12,7 @@ use crate::settings::TrainConfig;
 use crate::task::{PartConfig, PredictorIdentity};
 
 /// Changing what the files mean changes this.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// Why bytes are not the state of a run.
 #[derive(Debug)]

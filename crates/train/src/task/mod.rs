@@ -127,6 +127,16 @@ pub trait SpeechTask: Task + Sync {
         0
     }
 
+    /// Gives the data lane what this task wants of it besides log-mels.
+    fn equip(&self, lane: DataLane) -> DataLane {
+        lane
+    }
+
+    /// Bytes that a batch of clips takes on the data lane at once.
+    fn lane_bytes(&self, lane: &DataLane, rows: usize, frames: usize) -> usize {
+        lane.batch_bytes(rows, frames, self.reference_frames().unwrap_or(0))
+    }
+
     /// Makes a batch of clips, the one at this place among all batches of the run. What is random about it depends on seed, epoch
     /// and clip alone.
     fn prepare(
