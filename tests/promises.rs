@@ -1,6 +1,7 @@
 //! What Tandem promises its users: one module per promise, run on the real program.
 
 mod commands;
+mod comparisons;
 mod config;
 mod corpus;
 mod data;

@@ -53,6 +53,8 @@ pub use pitch::PitchTracker;
 pub use processing::{Levels, Processing, loudness_gain, speech_range};
 pub use recording::Recording;
 pub use resample::Resampler;
-pub use vocoder::{GriffinLim, Prior, SourceFilter, SourceStream, Vocoder, WaveformStream, open_vocoder};
+pub use vocoder::{
+    GriffinLim, MOST_LOG_MEL, Prior, SourceFilter, SourceStream, SourceTables, Vocoder, WaveformStream, open_vocoder,
+};
 pub use wav::parse_wav;
 pub use write::{WavWriter, write_wav};
