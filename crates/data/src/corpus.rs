@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::io::Cursor;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +15,15 @@ use crate::alignment::FrameTimes;
 use crate::cache::{Cache, CacheMode};
 use crate::choice::{Choice, Open};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
-use crate::index::{Index, IndexEntry, Measured, WORK_DIR, hash_parts, work_dir};
+use crate::index::{Index, IndexEntry, Measured, hash_parts};
 use crate::plan::{ClipSize, order};
+use crate::remote::{Extensions, Files, RemoteError};
 use crate::sources::{self, AudioBytes, Format, MetadataError, Part, Reading, Record, Source};
 
 /// Faults that an error lists.
 const LISTED: usize = 10;
+/// Clips that are brought here at once while they are measured.
+const FETCHED: usize = 64;
 /// Changing what an index entry means changes this.
 const INDEX_VERSION: u64 = 7;
 
@@ -46,6 +50,8 @@ pub struct CorpusSettings {
     pub max_tokens: Option<u64>,
     /// Opens even when not one clip can be used, to say why.
     pub allow_empty: bool,
+    /// What reads buckets and other things that this crate has no code for.
+    pub extensions: Extensions,
 }
 
 impl Default for CorpusSettings {
@@ -61,6 +67,7 @@ impl Default for CorpusSettings {
             max_frames: None,
             max_tokens: None,
             allow_empty: false,
+            extensions: Extensions::default(),
         }
     }
 }
@@ -83,6 +90,8 @@ pub enum CorpusError {
         /// The first of them.
         first: Vec<FaultReport>,
     },
+    /// A bucket cannot be read; what was measured is kept.
+    Remote(RemoteError),
     /// Stopped by the user.
     Stopped,
 }
@@ -100,6 +109,7 @@ impl fmt::Display for CorpusError {
                 write!(f, "{faults} of {rows} clips cannot be used, more than is tolerated")?;
                 list(f, first)
             }
+            CorpusError::Remote(error) => write!(f, "{error}"),
             CorpusError::Stopped => write!(f, "stopped"),
         }
     }
@@ -117,6 +127,7 @@ impl std::error::Error for CorpusError {
         match self {
             CorpusError::Metadata(error) => Some(error),
             CorpusError::Frontend(error) => Some(error),
+            CorpusError::Remote(error) => Some(error),
             _ => None,
         }
     }
@@ -192,15 +203,16 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Option<Corpus>, CorpusError> {
-        let Some(source) = sources::open_source(dir, part, &settings)? else { return Ok(None) };
+        let files = Files::open(dir, &settings)?;
+        let Some(source) = sources::open_files(&files, part, &settings)? else { return Ok(None) };
         // What cannot work is said before anything is written.
         if !settings.open.units {
             settings.frontend.key()?;
         }
-        if !dir.join(WORK_DIR).exists() {
+        if !files.is_known() {
             settings.open.check(&settings.frontend)?;
         }
-        Corpus::from_source_with(source, settings, &work_dir(dir), progress, stop).map(Some)
+        Corpus::from_source_with(source, settings, &files.work_dir(), progress, stop).map(Some)
     }
 
     /// The clips of a source of one's own; its index and its cache are kept in `work_dir`.
@@ -253,7 +265,15 @@ impl Corpus {
             encoder.check()?;
         }
         let processing = settings.processing;
-        let reader = Reader { encoder: &encoder, frontend: &frontend, source: &*source, processing, stop };
+        let unreachable = Mutex::new(None);
+        let reader = Reader {
+            encoder: &encoder,
+            frontend: &frontend,
+            source: &*source,
+            processing,
+            unreachable: &unreachable,
+            stop,
+        };
         let failed = Mutex::new(None);
         let mut index = known.update(
             rows,
@@ -278,6 +298,9 @@ impl Corpus {
         }
         if stop.load(Ordering::Relaxed) {
             return Err(CorpusError::Stopped);
+        }
+        if let Some(error) = unreachable.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(CorpusError::Remote(error));
         }
         find_duplicates(&mut index, &*source);
         apply_limits(&mut index, &settings);
@@ -519,6 +542,42 @@ impl Corpus {
         self.source.audio(row)
     }
 
+    /// The audio files of several clips, waited for together, if they come from far away.
+    pub(crate) fn fetch(&self, clips: &[u32]) -> HashMap<u32, Result<Vec<u8>, ClipFault>> {
+        if !self.source.is_remote() {
+            return HashMap::new();
+        }
+        // What has changed since it was opened is found out by `audio`.
+        let is_same = |clip: &u32| {
+            let id = self.source.id(self.good[*clip as usize]);
+            id.is_some_and(|id| hash_parts(&[id.as_bytes()]) == self.row(*clip).id_hash)
+        };
+        let clips: Vec<u32> = clips.iter().copied().filter(is_same).collect();
+        let rows: Vec<u32> = clips.iter().map(|&clip| self.good[clip as usize]).collect();
+        let of_row: HashMap<u32, u32> = rows.iter().copied().zip(clips).collect();
+        self.source.fetch(&rows).into_iter().map(|(row, bytes)| (of_row[&row], bytes)).collect()
+    }
+
+    /// Whether audio comes from far away.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.source.is_remote()
+    }
+
+    /// [`Corpus::decode`] of bytes that were fetched, if they were.
+    pub(crate) fn decode_fetched(
+        &self,
+        clip: u32,
+        fetched: Option<Result<Vec<u8>, ClipFault>>,
+        decoder: &mut Decoder,
+        out: &mut Vec<f32>,
+    ) -> Result<Shape, ClipFault> {
+        let Some(bytes) = fetched else { return self.decode(clip, decoder, out) };
+        let from = out.len();
+        let shape = decoder.decode(&mut Cursor::new(bytes?), out)?;
+        self.settings.processing.apply(out, from, shape.rate);
+        Ok(Shape { samples: (out.len() - from) as u64, ..shape })
+    }
+
     /// Appends a clip's samples to `out`, at the file's own sample rate and processed as the settings say: what features are made of.
     ///
     /// # Errors
@@ -597,6 +656,8 @@ struct Reader<'a> {
     frontend: &'a Frontend,
     source: &'a dyn Source,
     processing: Processing,
+    /// Why the bucket cannot be read, once that is so: no clip is to blame.
+    unreachable: &'a Mutex<Option<RemoteError>>,
     stop: &'a AtomicBool,
 }
 
@@ -623,18 +684,27 @@ impl Reader<'_> {
         let good = records.iter().flatten().map(|record| (record.text.as_str(), record.language.as_ref()));
         let mut symbols = self.encoder.symbols(&good.collect::<Vec<_>>())?.into_iter();
         let (mut decoder, mut samples) = (Decoder::new(), Vec::new());
-        let measured = rows.iter().zip(records).map(|(&row, record)| {
+        let mut fetched = HashMap::new();
+        let measured = rows.iter().zip(records).enumerate().map(|(n, (&row, record))| {
             on_clip();
+            if self.source.is_remote() && n.is_multiple_of(FETCHED) && !self.is_unreachable() {
+                fetched = self.source.fetch(&rows[n..rows.len().min(n + FETCHED)]).into_iter().collect();
+            }
             let record = record?;
             let symbols = symbols.next().unwrap_or_default();
             if !symbols.has_words() {
                 return Err(ClipFault::NoWords);
             }
             let language = self.frontend.language_of(&record.text, record.language.as_ref());
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) || self.is_unreachable() {
                 return Err(ClipFault::Changed);
             }
-            let (shape, used) = self.measure_audio(row, &mut decoder, &mut samples)?;
+            let audio = fetched.remove(&row);
+            let (shape, used) = self.measure_audio(row, audio, &mut decoder, &mut samples).inspect_err(|fault| {
+                if let ClipFault::Unreachable(error) = fault {
+                    self.unreachable.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error.clone());
+                }
+            })?;
             // Nothing is as long as that: decoding would have refused it.
             let count = |samples: u64| u32::try_from(samples).map_err(|_| ClipFault::Audio(AudioError::TooLong));
             let entry = IndexEntry {
@@ -651,20 +721,28 @@ impl Reader<'_> {
         Ok(measured.collect())
     }
 
+    fn is_unreachable(&self) -> bool {
+        self.unreachable.lock().unwrap_or_else(|e| e.into_inner()).is_some()
+    }
+
     /// The shape of a clip's file, and the samples of it that are used. By its header if that says it; where speech begins only
     /// its samples say.
     fn measure_audio(
         &self,
         row: u32,
+        fetched: Option<Result<Vec<u8>, ClipFault>>,
         decoder: &mut Decoder,
         samples: &mut Vec<f32>,
     ) -> Result<(Shape, Range<u64>), ClipFault> {
+        let here = fetched.transpose()?.map(|bytes| Box::new(Cursor::new(bytes)) as Box<dyn AudioBytes>);
         if !self.processing.trim_silence {
-            let shape = probe(&mut *self.source.header(row)?)?;
+            let mut header = here.map_or_else(|| self.source.header(row), Ok)?;
+            let shape = probe(&mut *header)?;
             return Ok((shape, 0..shape.samples));
         }
         samples.clear();
-        let shape = decoder.decode(&mut *self.source.audio(row)?, samples)?;
+        let mut audio = here.map_or_else(|| self.source.audio(row), Ok)?;
+        let shape = decoder.decode(&mut *audio, samples)?;
         let used = speech_range(samples, shape.rate);
         Ok((shape, used.start as u64..used.end as u64))
     }

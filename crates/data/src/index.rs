@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::fault::ClipFault;
 use crate::files::{FORGOTTEN, remove_leftovers};
+use crate::remote::user_cache;
 use crate::sources::read_at;
 
 const MAGIC: &[u8; 8] = b"TNDMIDX5";
@@ -486,11 +487,7 @@ pub(crate) fn work_dir(corpus: &Path) -> PathBuf {
         return beside;
     }
     let absolute = std::fs::canonicalize(corpus).unwrap_or_else(|_| corpus.to_owned());
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let base = base.unwrap_or_else(std::env::temp_dir);
-    base.join("tandem").join(format!("{:016x}", hash_parts(&[absolute.as_os_str().as_encoded_bytes()])))
+    user_cache().join(format!("{:016x}", hash_parts(&[absolute.as_os_str().as_encoded_bytes()])))
 }
 
 #[cfg(test)]
