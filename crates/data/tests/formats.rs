@@ -120,7 +120,7 @@ fn splits_stay_apart_and_speakers_keep_their_numbers() {
     write_ljspeech(&first, &["ali", "sara"], 0..3);
     write_ljspeech(&held_out, &["sara"], 3..5);
     let source = |dir: &Path| open_source(dir, Part::All, &CorpusSettings::default()).expect("fine").expect("clips");
-    for format in Format::ALL.into_iter().filter(|&format| format != Format::Vctk) {
+    for format in Format::WRITTEN.into_iter().filter(|&format| format != Format::Vctk) {
         let out = work.path().join(format.name());
         let stop = AtomicBool::new(false);
         let made = convert(&*source(&first), Some(&*source(&held_out)), format, &out, |_, _| {}, &stop);
