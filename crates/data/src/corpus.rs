@@ -25,7 +25,7 @@ const LISTED: usize = 10;
 /// Clips that are brought here at once while they are measured.
 const FETCHED: usize = 64;
 /// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 7;
+const INDEX_VERSION: u64 = 8;
 
 /// How a corpus is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -251,8 +251,7 @@ impl Corpus {
             Ok(hash_parts(&parts))
         };
         // Phonemes of these texts that were made before: nobody has to be asked whether they can be made.
-        let is_known =
-            |frontend: &Frontend| key_of(frontend).is_ok_and(|key| !Index::open(work_dir, key).entries.is_empty());
+        let is_known = |frontend: &Frontend| key_of(frontend).is_ok_and(|key| Index::is_there(work_dir, key));
         let mut frontend = settings.frontend.clone();
         let choice = settings.open.choose(&*source, &mut frontend, is_known)?;
         let key = key_of(&frontend)?;
@@ -276,6 +275,7 @@ impl Corpus {
         };
         let failed = Mutex::new(None);
         let mut index = known.update(
+            work_dir,
             rows,
             |row| reader.identify(row),
             |rows, on_clip| {
@@ -335,13 +335,7 @@ impl Corpus {
 
     /// The symbols that some clips have: what a voice that is trained on them can know.
     pub fn vocabulary_of(&self, clips: impl IntoIterator<Item = u32>) -> Vocabulary {
-        let (mut seen, mut tokens) = (vec![false; self.index.symbols.len()], Vec::new());
-        for clip in clips {
-            tokens.clear();
-            // What cannot be read now fails again when the clip is loaded, with a name.
-            let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
-            tokens.iter().for_each(|&token| seen[usize::from(token)] = true);
-        }
+        let seen = self.index.symbols_of(clips.into_iter().map(|clip| self.good[clip as usize]));
         let symbols = self.index.symbols.iter().zip(seen).filter(|(_, seen)| *seen);
         Vocabulary::of(symbols.map(|(symbol, _)| symbol.clone()).collect())
     }
@@ -380,7 +374,7 @@ impl Corpus {
     /// that its language does not have.
     pub fn unknown(&self, clip: u32) -> BTreeSet<String> {
         let mut tokens = Vec::new();
-        let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
+        let _ = self.index.read_tokens(self.good[clip as usize], &mut tokens);
         let missing = tokens.iter().map(|&token| usize::from(token)).filter(|&token| self.ids[token] == 0);
         let mut unknown: BTreeSet<String> = missing.map(|token| self.index.symbols[token].clone()).collect();
         if !self.frontend.raw {
@@ -398,7 +392,7 @@ impl Corpus {
         for &row in self.good.iter() {
             let entry = self.index.entries[row as usize];
             let count = &mut counts[usize::from(entry.language)];
-            *count = (count.0 + 1, count.1 + usize::from(entry.other_letters));
+            *count = (count.0 + 1, count.1 + usize::from(entry.has_other_letters()));
         }
         let of_code = |(code, (count, other_letters)): (&String, (usize, usize))| {
             Some((code.parse().ok()?, count, other_letters))
@@ -431,7 +425,7 @@ impl Corpus {
     /// If the index cannot be read any more.
     pub fn token_ids(&self, clip: u32) -> std::io::Result<Vec<u32>> {
         let mut tokens = Vec::new();
-        self.index.tokens.read(&self.row(clip), &mut tokens)?;
+        self.index.read_tokens(self.good[clip as usize], &mut tokens)?;
         Ok(tokens.into_iter().map(|token| self.ids[usize::from(token)]).filter(|&id| id > 0).collect())
     }
 
@@ -535,11 +529,17 @@ impl Corpus {
     /// [`ClipFault`] if the list of clips has changed since the corpus was opened, or the audio cannot be read any more.
     pub fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
         let row = self.good[clip as usize];
-        let id = self.source.id(row).ok_or(ClipFault::Changed)?;
-        if hash_parts(&[id.as_bytes()]) != self.row(clip).id_hash {
+        if !self.is_same(clip) {
             return Err(ClipFault::Changed);
         }
         self.source.audio(row)
+    }
+
+    /// Whether the list still has the clip where it was.
+    fn is_same(&self, clip: u32) -> bool {
+        let row = self.good[clip as usize];
+        let (id, place) = (self.source.id(row), self.index.place(row));
+        id.zip(place.ok()).is_some_and(|(id, place)| hash_parts(&[id.as_bytes()]) == place.id_hash)
     }
 
     /// The audio files of several clips, waited for together, if they come from far away.
@@ -548,11 +548,7 @@ impl Corpus {
             return HashMap::new();
         }
         // What has changed since it was opened is found out by `audio`.
-        let is_same = |clip: &u32| {
-            let id = self.source.id(self.good[*clip as usize]);
-            id.is_some_and(|id| hash_parts(&[id.as_bytes()]) == self.row(*clip).id_hash)
-        };
-        let clips: Vec<u32> = clips.iter().copied().filter(is_same).collect();
+        let clips: Vec<u32> = clips.iter().copied().filter(|&clip| self.is_same(clip)).collect();
         let rows: Vec<u32> = clips.iter().map(|&clip| self.good[clip as usize]).collect();
         let of_row: HashMap<u32, u32> = rows.iter().copied().zip(clips).collect();
         self.source.fetch(&rows).into_iter().map(|(row, bytes)| (of_row[&row], bytes)).collect()
@@ -711,11 +707,10 @@ impl Reader<'_> {
                 samples: count(used.end - used.start)?,
                 start: count(used.start)?,
                 rate: shape.rate,
-                channels: shape.channels,
                 speaker: record.speaker,
-                other_letters: has_foreign_letters(&record.text, &language),
                 ..IndexEntry::default()
             };
+            let entry = entry.with(shape.channels, has_foreign_letters(&record.text, &language));
             Ok((entry, symbols.symbols, language.to_string()))
         });
         Ok(measured.collect())
@@ -749,17 +744,8 @@ impl Reader<'_> {
 }
 
 fn find_duplicates(index: &mut Index, source: &dyn Source) {
-    let mut first: HashMap<u64, u32> = HashMap::with_capacity(index.entries.len());
-    for row in 0..index.entries.len() as u32 {
-        let entry = index.entries[row as usize];
-        if !entry.is_good() {
-            continue;
-        }
-        if let Some(&earlier) = first.get(&entry.id_hash) {
-            skip(index, row, ClipFault::DuplicateId(source.line(earlier)));
-        } else {
-            first.insert(entry.id_hash, row);
-        }
+    for (row, earlier) in index.duplicates() {
+        skip(index, row, ClipFault::DuplicateId(source.line(earlier)));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::durations::Durations;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance, UNREACHABLE};
-use crate::plan::{ClipSize, PlanSettings, PlannedBatch, Shard, plan};
+use crate::plan::{ClipSize, Padding, PlanSettings, PlannedBatch, Shard, padding, plan};
 
 /// How a corpus is loaded. By default log-mel, without references.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -196,6 +196,11 @@ impl Loader {
     /// The batches of an epoch.
     pub fn plan(&self, epoch: u64) -> Vec<PlannedBatch> {
         plan(&self.settings.plan, epoch, &self.shared.sizes, &self.subset)
+    }
+
+    /// How much of these batches is padding.
+    pub fn padding(&self, batches: &[PlannedBatch]) -> Padding {
+        padding(batches, &self.shared.sizes)
     }
 
     /// A batch at least as large as any of any epoch: the longest clips together. `None` without a clip.

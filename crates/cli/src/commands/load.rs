@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, Open, PlanSettings, padding};
+use tandem_data::{Batch, Corpus, CorpusSettings, LoadSettings, Loader, Open, PlanSettings};
 use tandem_flow::{Budget, Context, Cursor, ErrorKind, Flow, Knob, Oversize, Place, Stage};
 use tandem_text::{Frontend, Vocabulary};
 
@@ -90,9 +90,12 @@ impl Session {
         }
         let (mut epochs, mut first) = (Vec::new(), None);
         for epoch in 0..args.epochs {
-            let plan = self.loader.plan(epoch);
-            let padding = padding(&plan, &self.corpus.sizes());
-            let bar = progress::bar(plan.len() as u64, stderr().is_terminal());
+            // Not kept: the flow makes its own, and of ten million clips one is a hundred megabytes.
+            let (batches, padding) = {
+                let plan = self.loader.plan(epoch);
+                (plan.len() as u64, self.loader.padding(&plan))
+            };
+            let bar = progress::bar(batches, stderr().is_terminal());
             let (before, start, mut clips, mut seconds) = (self.loader.counters(), Instant::now(), 0usize, 0.0);
             let mut digest = 0u64;
             let limit = args.max_batches.map_or(usize::MAX, |batches| batches as usize);

@@ -13,7 +13,7 @@ use tandem_audio::AudioError;
 use super::detect::parquet_files;
 use super::error::MetadataError;
 use super::fields::{LANGUAGE, SPEAKER, TEXT, is_audio_extension, without_extension};
-use super::listed::{List, Rows};
+use super::listed::List;
 use super::metadata::Metadata;
 use super::shards::{Header, Shard, ShardRow, ShardRows, header, write_line};
 use super::speakers::{Numbering, Speakers};
@@ -148,10 +148,7 @@ impl Parquet {
 
     /// The row of a clip that has a text.
     fn good(&self, clip: u32) -> Result<ShardRow, ClipFault> {
-        let mut buffer = Vec::new();
-        let bytes = self.metadata.read(clip, &mut buffer)?;
-        ShardRows.fields(bytes)?;
-        ShardRows::row(bytes)
+        self.row(clip)?.usable()
     }
 
     /// A file, opened once.

@@ -77,6 +77,17 @@ pub(crate) struct ShardRow {
 }
 
 impl ShardRow {
+    /// The same, if nothing is wrong with it.
+    pub(super) fn usable(self) -> Result<ShardRow, ClipFault> {
+        match (self.fault, self.bytes, &self.text) {
+            (Some(ShardFault::Truncated), ..) => Err(ClipFault::TruncatedShard),
+            (Some(ShardFault::Twice), ..) => Err(ClipFault::DuplicateMember),
+            (None, 0, _) => Err(ClipFault::NoPartner("audio")),
+            (None, _, None) => Err(ClipFault::NoPartner("text")),
+            (None, _, Some(_)) => Ok(self),
+        }
+    }
+
     /// Where its audio is in the shard.
     fn range(&self) -> Result<Range<u64>, ClipFault> {
         Ok(self.at..self.at.checked_add(self.bytes).ok_or(ClipFault::TruncatedShard)?)
@@ -112,20 +123,14 @@ impl ShardRows {
 
 impl Rows for ShardRows {
     fn fields<'a>(&self, row: &'a [u8]) -> Result<Fields<'a>, ClipFault> {
-        let row = ShardRows::row(row)?;
-        match (row.fault, row.bytes, &row.text) {
-            (Some(ShardFault::Truncated), ..) => Err(ClipFault::TruncatedShard),
-            (Some(ShardFault::Twice), ..) => Err(ClipFault::DuplicateMember),
-            (None, 0, _) => Err(ClipFault::NoPartner("audio")),
-            (None, _, None) => Err(ClipFault::NoPartner("text")),
-            (None, _, Some(_)) => Ok(Fields {
-                id: row.key.into(),
-                audio: row.shard.into(),
-                text: row.text.unwrap_or_default().into(),
-                speaker: row.speaker.map(Into::into),
-                language: row.language.map(Into::into),
-            }),
-        }
+        let row = ShardRows::row(row)?.usable()?;
+        Ok(Fields {
+            id: row.key.into(),
+            audio: row.shard.into(),
+            text: row.text.unwrap_or_default().into(),
+            speaker: row.speaker.map(Into::into),
+            language: row.language.map(Into::into),
+        })
     }
 
     fn name_speakers(&self) -> bool {
@@ -169,10 +174,7 @@ impl Shards {
 
     /// The row of a clip that has no fault, and its shard.
     fn good(&self, clip: u32) -> Result<(ShardRow, PathBuf), ClipFault> {
-        let mut buffer = Vec::new();
-        let bytes = self.metadata.read(clip, &mut buffer)?;
-        ShardRows.fields(bytes)?;
-        let row = ShardRows::row(bytes)?;
+        let row = self.row(clip)?.usable()?;
         let path = self.files.dir().join(&row.shard);
         Ok((row, path))
     }
