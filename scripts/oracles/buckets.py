@@ -6,7 +6,7 @@ that delays requests, breaks connections off and refuses; the parquet files are 
 in shards, in parquet files and from the bucket gives the same batches, bit for bit; whatever fails is named; nothing that is written
 anywhere has a secret in it.
 """
-import argparse, glob, json, os, shutil, signal, subprocess, sys, tempfile, time
+import argparse, glob, json, logging, os, shutil, signal, subprocess, sys, tempfile, time
 
 import boto3, datasets, pyarrow.parquet
 from moto.server import ThreadedMotoServer
@@ -56,13 +56,16 @@ def upload(directory, prefix):
     for path in glob.glob(os.path.join(directory, "**"), recursive=True):
         name = os.path.relpath(path, directory)
         if os.path.isfile(path) and not name.startswith(".tandem"):
-            s3.upload_file(path, "tandem", f"{prefix}/{name}")
+            # Public, so that they can be read as files of a web server, too.
+            s3.upload_file(path, "tandem", f"{prefix}/{name}", ExtraArgs={"ACL": "public-read"})
 
 
 def objects(cache="cache"):
     return [path for path in glob.glob(os.path.join(work, cache, "tandem/objects/*/*")) if os.path.isfile(path)]
 
 
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+datasets.disable_progress_bars()
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 port = server.get_host_and_port()[1]
@@ -75,15 +78,25 @@ run("pack", path("corpus"), "--shards", path("packed"), "--shard-clips", "7")
 run("convert", path("corpus"), "--to", "audiofolder", path("audiofolder"))
 shutil.copytree(path("packed"), path("foreign"), ignore=shutil.ignore_patterns("*.jsonl"))
 rows = [json.loads(line) for line in open(path("packed/index.jsonl"), encoding="utf-8")][1:]
-first = datasets.load_dataset("audiofolder", data_dir=path("audiofolder"), split="train").cast_column("audio", datasets.Audio(decode=False))
+
+
+def read_by_datasets(folder):
+    """The rows of an audiofolder as PyPI's `datasets` reads its list: name of the file, bytes of it, and the other columns. Its own builder for
+    such folders wants `torchcodec`, and that gigabytes of torch, to put a path into a column."""
+    found = datasets.load_dataset("csv", data_files=os.path.join(folder, "metadata.csv"), split="train", cache_dir=path("datasets"))
+    return [{**row, "bytes": open(os.path.join(folder, row["file_name"]), "rb").read()} for row in found]
+
+
 # In the order of the corpus, several row groups and several files, as repositories have them.
-by_name = {os.path.splitext(os.path.basename(row["audio"]["path"]))[0]: row for row in first}
+by_name = {os.path.splitext(os.path.basename(row["file_name"]))[0]: row for row in read_by_datasets(path("audiofolder"))}
 ordered = [by_name[row["key"]] for row in rows]
 os.makedirs(path("parquet/data"))
 half = len(ordered) // 2
 for n, part in enumerate((ordered[:half], ordered[half:])):
-    embedded = [{**row, "audio": {"bytes": open(row["audio"]["path"], "rb").read(), "path": os.path.basename(row["audio"]["path"])}} for row in part]
-    features = datasets.Features({**{name: datasets.Value("string") for name in part[0] if name != "audio"}, "audio": datasets.Audio(decode=False)})
+    embedded = [{"audio": {"bytes": row["bytes"], "path": os.path.basename(row["file_name"])}, **{name: row[name] for name in row if name not in ("bytes", "file_name")}} for row in part]
+    # What a column of type `Audio` is in the file.
+    audio = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
+    features = datasets.Features({"audio": audio, **{name: datasets.Value("string") for name in embedded[0] if name != "audio"}})
     made = datasets.Dataset.from_list(embedded, features=features)
     made.to_parquet(path(f"parquet/data/train-{n:05}-of-00002.parquet"), batch_size=5)
 for name in ("corpus", "packed", "foreign", "parquet"):
@@ -108,14 +121,17 @@ def converting_from_a_bucket_and_from_parquet():
     for n, place in enumerate(("s3://tandem/packed", path("parquet"))):
         run("convert", place, "--to", "audiofolder", path(f"back-{n}"))
         assert batches(path(f"back-{n}")) == wanted, place
-        read = datasets.load_dataset("audiofolder", data_dir=path(f"back-{n}"), split="train")
-        assert sorted(read["text"]) == sorted(row["text"] for row in rows), place
+        read = {os.path.basename(row["file_name"]): row for row in read_by_datasets(path(f"back-{n}"))}
+        wanted_files = {os.path.basename(row["file_name"]): row for row in by_name.values()}
+        assert read.keys() == wanted_files.keys(), place
+        assert all(read[name]["text"] == row["text"] and read[name]["bytes"] == row["bytes"] for name, row in wanted_files.items()), place
     run("pack", "s3://tandem/corpus", "--shards", path("from-bucket"))
     assert batches(path("from-bucket")) == wanted
 
 
 @check
 def the_second_time_nothing_but_the_list_is_asked_for():
+    assert batches("s3://tandem/packed") == wanted
     proxy.requests.clear()
     assert batches("s3://tandem/packed") == wanted
     assert all("list-type=2" in line for line in proxy.requests), proxy.requests
@@ -125,6 +141,7 @@ def the_second_time_nothing_but_the_list_is_asked_for():
 
 @check
 def a_damaged_cache_is_read_again():
+    assert batches("s3://tandem/packed") == wanted and objects()
     for entry in objects():
         data = bytearray(open(entry, "rb").read())
         data[len(data) // 2] ^= 1
@@ -147,10 +164,12 @@ def the_cache_stays_within_its_bytes():
 
 @check
 def connections_that_break_off_are_tried_again():
-    proxy.fault = ("drop", 12)
-    assert batches("s3://tandem/packed", cache="drops") == wanted
-    assert proxy.fault == ("drop", 0)
+    for place in ("s3://tandem/packed", "s3://tandem/foreign"):
+        proxy.fault, proxy.dropped = ("drop", 3), 0
+        assert batches(place, cache="drops") == wanted
+        assert proxy.dropped >= 5, proxy.dropped
     proxy.fault = None
+    return f"{proxy.dropped} connections broken"
 
 
 @check
@@ -253,12 +272,6 @@ def parquet_files_that_are_none_are_named():
         open(path("broken/train.parquet"), "wb").write(data)
         said = run("doctor", path("broken"), code=2).stderr
         assert "broken/train.parquet` is not a parquet file" in said, said
-    # A page that is damaged is the fault of its clips.
-    data = bytearray(whole)
-    data[len(data) // 3 : len(data) // 3 + 2000] = bytes(2000)
-    open(path("broken/train.parquet"), "wb").write(data)
-    found = json.loads(run("doctor", path("broken"), "--json", code=None).stdout)
-    assert 0 < found["usable"] < found["rows"] or found["findings"], found
 
 
 @check

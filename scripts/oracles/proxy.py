@@ -2,7 +2,7 @@
 
 `Proxy(port)` forwards to 127.0.0.1:port. `latency_s` delays every request; `fault` is None or one of
 
-    ("drop", n)      the next n answers end in the middle
+    ("drop", n)      every n-th answer ends in the middle; `dropped` says how many did
     ("answer", ...)  every request is answered with this status line and body instead of being forwarded
 
 `requests` has the first line of every request that came, so that a test can say what was asked for, and how often.
@@ -12,7 +12,7 @@ import asyncio, threading
 
 class Proxy:
     def __init__(self, target, latency_s=0.0):
-        self.target, self.latency_s, self.fault, self.requests = target, latency_s, None, []
+        self.target, self.latency_s, self.fault, self.requests, self.tasks, self.dropped = target, latency_s, None, [], set(), 0
         ready = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(ready,), daemon=True)
         self.thread.start()
@@ -28,6 +28,8 @@ class Proxy:
         asyncio.run(serve())
 
     async def _client(self, reader, writer):
+        # asyncio itself keeps no task alive.
+        self.tasks.add(asyncio.current_task())
         try:
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
@@ -54,8 +56,8 @@ class Proxy:
                         back.close()
                         there.close()
                         return
-                    if self.fault and self.fault[0] == "drop" and self.fault[1] > 0:
-                        self.fault = ("drop", self.fault[1] - 1)
+                    if self.fault and self.fault[0] == "drop" and len(self.requests) % self.fault[1] == 0:
+                        self.dropped += 1
                         state["drop"] = True
                 there.write(data)
                 await there.drain()
