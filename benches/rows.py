@@ -5,15 +5,15 @@
 hard links to a few hundred short clips. Texts differ from row to row. Each is opened twice: with nothing known, and with the index that the
 first start left. What is measured is `tandem load --max-batches 1`: from the start of the process to its end, with the peak of its resident memory.
 """
-import argparse, json, os, resource, shutil, struct, subprocess, sys, tarfile, io, time
+import argparse, json, os, shutil, struct, subprocess, sys, tarfile, io
 
 p = argparse.ArgumentParser()
 p.add_argument("tandem")
 p.add_argument("work")
 p.add_argument("--rows", default="1000000,10000000")
 p.add_argument("--kinds", default="shards,directory")
-p.add_argument("--json", action="store_true")
 p.add_argument("--keep", action="store_true")
+p.add_argument("--busy", action="store_true", help="TANDEM is the example `busy` of tandem-store, which is built without Burn: one batch, nothing else")
 a = p.parse_args()
 WORDS = "the printer carried seven heavy boxes near the old station before sunrise while a quiet village slept and nobody asked why".split()
 
@@ -63,6 +63,8 @@ def measured(folder):
     code = ("import resource,subprocess,sys,time;t=time.time();d=subprocess.run(sys.argv[1:],stdout=subprocess.DEVNULL);"
             "print(d.returncode,time.time()-t,resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss/1024)")
     command = [a.tandem, "load", folder, "--max-batches", "1", "--units", "characters", "--batch-size", "16", "--json", "--workers", "1"]
+    if a.busy:
+        command = [a.tandem, folder, "0", "16", "1", "1"]
     done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
     status, seconds, megabytes = done.stdout.split()[-3:]
     assert status == "0", done.stderr

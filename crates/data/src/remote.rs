@@ -126,6 +126,7 @@ impl Files {
     /// A file as the user calls it.
     pub fn shown(&self, path: &Path) -> PathBuf {
         match (&self.remote, path.strip_prefix(&self.dir)) {
+            (Some(remote), Ok(inside)) if inside.as_os_str().is_empty() => PathBuf::from(remote.url()),
             (Some(remote), Ok(inside)) => PathBuf::from(format!("{}/{}", remote.url(), inside.display())),
             _ => path.to_owned(),
         }
