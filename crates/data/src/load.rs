@@ -15,7 +15,7 @@ use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::durations::Durations;
 use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance, UNREACHABLE};
-use crate::plan::{ClipSize, Padding, PlanSettings, PlannedBatch, Shard, padding, plan};
+use crate::plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
 
 /// How a corpus is loaded. By default log-mel, without references.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -195,7 +195,15 @@ impl Loader {
 
     /// The batches of an epoch.
     pub fn plan(&self, epoch: u64) -> Vec<PlannedBatch> {
-        plan(&self.settings.plan, epoch, &self.shared.sizes, &self.subset)
+        let (settings, sizes) = (&self.settings.plan, &self.shared.sizes);
+        match settings.balance {
+            Balance::Off => plan(settings, epoch, sizes, &self.subset),
+            Balance::Speaker => {
+                let speaker = |clip: u32| self.shared.corpus.entry(clip).speaker;
+                let drawn = balanced(settings.seed, epoch, &self.subset, speaker);
+                plan_drawn(settings, epoch, sizes, &self.subset, &drawn)
+            }
+        }
     }
 
     /// How much of these batches is padding.

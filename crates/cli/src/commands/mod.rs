@@ -15,6 +15,7 @@ pub(crate) mod prepare;
 pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod report;
+pub(crate) mod segment;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod synth;
@@ -25,8 +26,8 @@ use clap::Subcommand;
 
 use crate::args::{
     AdviseArgs, AlignArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs,
-    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, ServeArgs, SimulateArgs, SynthArgs,
-    TrainArgs, WatchArgs,
+    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SegmentArgs, ServeArgs,
+    SimulateArgs, SynthArgs, TrainArgs, WatchArgs,
 };
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -61,6 +62,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once
     Prepare(PrepareArgs),
+    /// Cut long recordings into clips, by captions or at pauses
+    Segment(SegmentArgs),
     /// Write a corpus in another layout: new lists, and its audio files by link or copy
     Convert(ConvertArgs),
     /// Pack a corpus into tar files that are read at random, as WebDataset has them
@@ -95,6 +98,7 @@ impl Command {
             Command::Report(args) => report::run(&args, messages),
             Command::Doctor(args) => doctor::run(args, messages),
             Command::Prepare(args) => prepare::run(args, messages),
+            Command::Segment(args) => segment::run(&args, messages),
             Command::Convert(args) => convert::run(&args, messages),
             Command::Pack(args) => convert::run_pack(&args, messages),
             Command::Load(args) => load::run(args, messages),
