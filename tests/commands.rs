@@ -18,6 +18,7 @@
 //! | `serve`, `watch` | `--listen 127.0.0.1:0`, and Ctrl-C once it listens |
 //! | `DIR`, `RUN`, … | see [`NAMES`] |
 //! | a name alone within a text (`tandem report`) | `--help`: there is such a command |
+//! | with `my-parquet`, or an address as `s3://` | the error that names the feature: this program is built without. `scripts/oracles/buckets.py` runs the same lines of the guide with the program that has the features |
 //!
 //! A command ends with 0; with 2 if the page shows an `error:`, whose words have to come; or as a remark above its block
 //! says: `<!-- exits 1 -->`.
@@ -93,8 +94,21 @@ impl Written {
         self.output.lines().find(|line| line.starts_with("error: "))
     }
 
+    /// The feature that it needs and this program does not have.
+    fn feature(&self) -> Option<&'static str> {
+        let is_bucket = |word: &String| word.contains("://");
+        match self {
+            _ if !cfg!(feature = "cloud") && self.words.iter().any(is_bucket) => Some("--features cloud"),
+            _ if !cfg!(feature = "parquet") && self.has("my-parquet") => Some("--features parquet"),
+            _ => None,
+        }
+    }
+
     /// How it may end.
     fn codes(&self) -> Vec<i32> {
+        if self.feature().is_some() {
+            return vec![2];
+        }
         let shown = self.exits.or(self.error().map(|_| 2)).or(self.has("--fault").then_some(1));
         // A machine that has other work to do may starve the model.
         let unless_shown = if self.has("--assert-healthy") { vec![0, 1] } else { vec![0] };
@@ -276,7 +290,11 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     ["my-voice", "my-voice-held-out", "my-other-voice"].iter().for_each(|name| copy(&corpus, &here.join(name)));
     // The corpus in the layout that its name says: `my-piper`.
     let reads = !["convert", "pack"].contains(&written.words[1].as_str());
-    for format in Format::ALL.into_iter().filter(|format| reads && written.has(&format!("my-{format}"))) {
+    if written.has("my-parquet") {
+        fs::create_dir_all(here.join("my-parquet")).expect("a folder");
+        fs::write(here.join("my-parquet/train.parquet"), "not looked at").expect("written");
+    }
+    for format in Format::WRITTEN.into_iter().filter(|format| reads && written.has(&format!("my-{format}"))) {
         let source = open_source(&corpus, Part::All, &CorpusSettings::default()).expect("a corpus").expect("clips");
         let out = here.join(format!("my-{format}"));
         convert(&*source, None, format, &out, |_, _| {}, &AtomicBool::new(false)).expect("written");
@@ -383,6 +401,7 @@ fn every_command_of_every_page_runs() {
         };
         drop(taken);
         let (said, code, error) = (stderr(&output), output.status.code().unwrap_or(-1), written.error().unwrap_or(""));
+        let error = written.feature().unwrap_or(error);
         let words = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
         if !codes.contains(&code) || !words(&said).contains(&words(error)) {
             let (run, wanted) = (arguments.join(" "), format!("{codes:?} {error}"));

@@ -36,6 +36,11 @@ sim-interrupted = interrupted after {$steps} steps; the report is about those
 data-indexing = reading the headers of all clips
 data-indexing-trim = decoding all clips to find where speech begins and ends
 data-stopped = stopped; what was measured so far is kept
+data-hint-feature = cargo install --path crates/cli --features {$feature}
+data-hint-credentials-s3 = set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a public bucket), and AWS_ENDPOINT_URL for a server of your own
+data-hint-credentials-gs = set GOOGLE_SERVICE_ACCOUNT to the file of a service account, or GOOGLE_SKIP_SIGNATURE=true for a public bucket
+data-hint-credentials-az = set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY
+data-hint-endpoint = check the network, and AWS_ENDPOINT_URL if the server is your own
 data-hint-layout = the simplest corpus has metadata.csv with rows id|text and wavs/ID.wav; the help of --format lists the others
 data-hint-doctor = tandem doctor {$folder} names what is wrong with each clip
 data-corpus = {$clips} of {$rows} clips, {$hours} h, {$speakers} speaker(s); {$measured} measured, the others were in the index
@@ -635,6 +640,7 @@ doctor-why-normalized = the third column is the text of the second, as it is spo
 doctor-why-repeats = the second column has {$speakers} different values in {$rows} rows, the third is the text
 doctor-why-path = the first column is a path
 doctor-why-tar = it has tar files and no list
+doctor-why-parquet = it has parquet files and no list
 convert-writing = writing
 convert-done = {$clips} clips in `{$path}`: {$linked} audio files linked, {$copied} copied
 convert-skipped = {$count} clips could not be written:

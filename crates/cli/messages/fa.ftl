@@ -36,6 +36,11 @@ sim-interrupted = پس از {$steps} گام متوقف شد؛ گزارش فقط 
 data-indexing = خواندن سرآیند همهٔ کلیپ‌ها
 data-indexing-trim = رمزگشایی همهٔ کلیپ‌ها برای یافتن آغاز و پایان گفتار
 data-stopped = متوقف شد؛ آنچه تا اینجا اندازه‌گیری شده نگه داشته می‌شود
+data-hint-feature = ⁨cargo install --path crates/cli --features {$feature}⁩
+data-hint-credentials-s3 = مقدار ⁨AWS_ACCESS_KEY_ID⁩ و ⁨AWS_SECRET_ACCESS_KEY⁩ را تنظیم کنید (یا برای سطل همگانی ⁨AWS_SKIP_SIGNATURE=true⁩) و برای سرور خودتان ⁨AWS_ENDPOINT_URL⁩ را
+data-hint-credentials-gs = مقدار ⁨GOOGLE_SERVICE_ACCOUNT⁩ را فایل یک حساب سرویس بگذارید، یا برای سطل همگانی ⁨GOOGLE_SKIP_SIGNATURE=true⁩
+data-hint-credentials-az = مقدار ⁨AZURE_STORAGE_ACCOUNT_NAME⁩ و ⁨AZURE_STORAGE_ACCOUNT_KEY⁩ را تنظیم کنید
+data-hint-endpoint = شبکه را بررسی کنید، و اگر سرور از خودتان است ⁨AWS_ENDPOINT_URL⁩ را
 data-hint-layout = ساده‌ترین پیکره یک ⁨metadata.csv⁩ با سطرهای ⁨id|text⁩ و فایل‌های ⁨wavs/ID.wav⁩ دارد؛ چیدمان‌های دیگر در راهنمای ⁨--format⁩ است
 data-hint-doctor = دستور ⁨tandem doctor {$folder}⁩ می‌گوید هر کلیپ چه مشکلی دارد
 data-corpus = {$clips} کلیپ از {$rows}، {$hours} ساعت، {$speakers} گوینده؛ {$measured} کلیپ اندازه‌گیری شد و بقیه در نمایه بود
@@ -635,6 +640,7 @@ doctor-why-normalized = ستون سوم همان متن ستون دوم است،
 doctor-why-repeats = ستون دوم در {$rows} سطر {$speakers} مقدار گوناگون دارد و سومی متن است
 doctor-why-path = ستون نخست مسیر فایل است
 doctor-why-tar = فایل tar دارد و فهرستی ندارد
+doctor-why-parquet = فایل parquet دارد و فهرستی ندارد
 convert-writing = در حال نوشتن
 convert-done = {$clips} کلیپ در `{$path}`: {$linked} فایل صدا پیوند شد و {$copied} کپی شد
 convert-skipped = {$count} کلیپ نوشته نشد:

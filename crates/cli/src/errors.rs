@@ -207,6 +207,7 @@ impl Explain for CorpusError {
                 let counts = vec![("faults", shown(faults)), ("rows", shown(rows))];
                 list(Text::Message("error-too-many-faults", counts), first)
             }
+            CorpusError::Remote(error) => shown(error),
             CorpusError::Stopped => Text::Message("data-stopped", Vec::new()),
         }
     }

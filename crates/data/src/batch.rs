@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tandem_audio::MelSettings;
 use tandem_flow::Cursor;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::fault::FaultReport;
 
@@ -47,6 +48,23 @@ pub struct Batch {
     pub reference: Option<Reference>,
     /// Clips that turned out to be bad, and are therefore not in it.
     pub(crate) faults: Vec<(u32, FaultReport)>,
+}
+
+impl Batch {
+    /// A hash of its clips, texts and audio: equal batches have equal ones, wherever the corpus lies.
+    pub fn digest(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        let mut bytes = Vec::with_capacity(4 << 12);
+        for values in self.audio.chunks(1 << 12) {
+            bytes.clear();
+            values.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+            hash.update(&bytes);
+        }
+        self.clips.iter().for_each(|clip| hash.update(&clip.to_le_bytes()));
+        self.speakers.iter().for_each(|speaker| hash.update(&speaker.to_le_bytes()));
+        self.ids.iter().for_each(|id| hash.update(&id.to_le_bytes()));
+        hash.digest()
+    }
 }
 
 /// What the audio of a batch is.

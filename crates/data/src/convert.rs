@@ -72,7 +72,7 @@ impl std::error::Error for ConvertError {
 ///
 /// # Errors
 ///
-/// [`ConvertError`].
+/// [`ConvertError`]; also for a format that is not [written](Format::WRITTEN).
 pub fn convert(
     training: &dyn Source,
     validation: Option<&dyn Source>,
@@ -86,6 +86,9 @@ pub fn convert(
         return Ok(Conversion { clips, linked: 0, copied: clips, skipped });
     }
     let fail = |error| ConvertError::Io(out.to_owned(), error);
+    if !Format::WRITTEN.contains(&to) {
+        return Err(fail(io::ErrorKind::Unsupported.into()));
+    }
     if fs::read_dir(out).map_or(out.symlink_metadata().is_ok(), |mut entries| entries.next().is_some()) {
         return Err(ConvertError::NotEmpty(out.to_owned()));
     }
@@ -110,6 +113,7 @@ pub fn convert(
                     done.clips += 1;
                     *(if linked { &mut done.linked } else { &mut done.copied }) += 1;
                 }
+                Err(NotAdded::Clip(ClipFault::Unreachable(error))) => return Err(fail(io::Error::other(error))),
                 Err(NotAdded::Clip(fault)) => done.skipped.push(report(source, clip, &fault)),
                 Err(NotAdded::Io(error)) => return Err(fail(error)),
             }
@@ -197,7 +201,7 @@ impl List {
             (Format::AudioFolder, true, false) => "train/metadata.csv",
             (Format::AudioFolder, true, true) => "validation/metadata.csv",
             // There is no list; what is written is a note for people.
-            (Format::Vctk | Format::Shards, ..) => "log.txt",
+            (Format::Vctk | Format::Shards | Format::Parquet, ..) => "log.txt",
         };
         let list = out.join(name);
         let dir = match format {
@@ -290,7 +294,7 @@ impl List {
                 let code = if self.with_language { format!(",{code}") } else { String::new() };
                 writeln!(self.rows, "{},{}{speaker}{code}", quoted(&file), quoted(&text))?;
             }
-            Format::Shards => {}
+            Format::Shards | Format::Parquet => {}
             Format::Vctk => {
                 let text_file = self.dir.join(file.replacen("wav48", "txt", 1)).with_extension("txt");
                 if let Some(parent) = text_file.parent() {

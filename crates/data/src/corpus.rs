@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::io::Cursor;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +15,17 @@ use crate::alignment::FrameTimes;
 use crate::cache::{Cache, CacheMode};
 use crate::choice::{Choice, Open};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
-use crate::index::{Index, IndexEntry, Measured, WORK_DIR, hash_parts, work_dir};
+use crate::index::{Index, IndexEntry, Measured, hash_parts};
 use crate::plan::{ClipSize, order};
+use crate::remote::{Extensions, Files, RemoteError};
 use crate::sources::{self, AudioBytes, Format, MetadataError, Part, Reading, Record, Source};
 
 /// Faults that an error lists.
 const LISTED: usize = 10;
+/// Clips that are brought here at once while they are measured.
+const FETCHED: usize = 64;
 /// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 7;
+const INDEX_VERSION: u64 = 8;
 
 /// How a corpus is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +50,8 @@ pub struct CorpusSettings {
     pub max_tokens: Option<u64>,
     /// Opens even when not one clip can be used, to say why.
     pub allow_empty: bool,
+    /// What reads buckets and other things that this crate has no code for.
+    pub extensions: Extensions,
 }
 
 impl Default for CorpusSettings {
@@ -61,6 +67,7 @@ impl Default for CorpusSettings {
             max_frames: None,
             max_tokens: None,
             allow_empty: false,
+            extensions: Extensions::default(),
         }
     }
 }
@@ -83,6 +90,8 @@ pub enum CorpusError {
         /// The first of them.
         first: Vec<FaultReport>,
     },
+    /// A bucket cannot be read; what was measured is kept.
+    Remote(RemoteError),
     /// Stopped by the user.
     Stopped,
 }
@@ -100,6 +109,7 @@ impl fmt::Display for CorpusError {
                 write!(f, "{faults} of {rows} clips cannot be used, more than is tolerated")?;
                 list(f, first)
             }
+            CorpusError::Remote(error) => write!(f, "{error}"),
             CorpusError::Stopped => write!(f, "stopped"),
         }
     }
@@ -117,6 +127,7 @@ impl std::error::Error for CorpusError {
         match self {
             CorpusError::Metadata(error) => Some(error),
             CorpusError::Frontend(error) => Some(error),
+            CorpusError::Remote(error) => Some(error),
             _ => None,
         }
     }
@@ -192,15 +203,16 @@ impl Corpus {
         progress: impl Fn(u32, u32) + Sync,
         stop: &AtomicBool,
     ) -> Result<Option<Corpus>, CorpusError> {
-        let Some(source) = sources::open_source(dir, part, &settings)? else { return Ok(None) };
+        let files = Files::open(dir, &settings)?;
+        let Some(source) = sources::open_files(&files, part, &settings)? else { return Ok(None) };
         // What cannot work is said before anything is written.
         if !settings.open.units {
             settings.frontend.key()?;
         }
-        if !dir.join(WORK_DIR).exists() {
+        if !files.is_known() {
             settings.open.check(&settings.frontend)?;
         }
-        Corpus::from_source_with(source, settings, &work_dir(dir), progress, stop).map(Some)
+        Corpus::from_source_with(source, settings, &files.work_dir(), progress, stop).map(Some)
     }
 
     /// The clips of a source of one's own; its index and its cache are kept in `work_dir`.
@@ -239,8 +251,7 @@ impl Corpus {
             Ok(hash_parts(&parts))
         };
         // Phonemes of these texts that were made before: nobody has to be asked whether they can be made.
-        let is_known =
-            |frontend: &Frontend| key_of(frontend).is_ok_and(|key| !Index::open(work_dir, key).entries.is_empty());
+        let is_known = |frontend: &Frontend| key_of(frontend).is_ok_and(|key| Index::is_there(work_dir, key));
         let mut frontend = settings.frontend.clone();
         let choice = settings.open.choose(&*source, &mut frontend, is_known)?;
         let key = key_of(&frontend)?;
@@ -253,9 +264,18 @@ impl Corpus {
             encoder.check()?;
         }
         let processing = settings.processing;
-        let reader = Reader { encoder: &encoder, frontend: &frontend, source: &*source, processing, stop };
+        let unreachable = Mutex::new(None);
+        let reader = Reader {
+            encoder: &encoder,
+            frontend: &frontend,
+            source: &*source,
+            processing,
+            unreachable: &unreachable,
+            stop,
+        };
         let failed = Mutex::new(None);
         let mut index = known.update(
+            work_dir,
             rows,
             |row| reader.identify(row),
             |rows, on_clip| {
@@ -278,6 +298,9 @@ impl Corpus {
         }
         if stop.load(Ordering::Relaxed) {
             return Err(CorpusError::Stopped);
+        }
+        if let Some(error) = unreachable.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(CorpusError::Remote(error));
         }
         find_duplicates(&mut index, &*source);
         apply_limits(&mut index, &settings);
@@ -312,13 +335,7 @@ impl Corpus {
 
     /// The symbols that some clips have: what a voice that is trained on them can know.
     pub fn vocabulary_of(&self, clips: impl IntoIterator<Item = u32>) -> Vocabulary {
-        let (mut seen, mut tokens) = (vec![false; self.index.symbols.len()], Vec::new());
-        for clip in clips {
-            tokens.clear();
-            // What cannot be read now fails again when the clip is loaded, with a name.
-            let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
-            tokens.iter().for_each(|&token| seen[usize::from(token)] = true);
-        }
+        let seen = self.index.symbols_of(clips.into_iter().map(|clip| self.good[clip as usize]));
         let symbols = self.index.symbols.iter().zip(seen).filter(|(_, seen)| *seen);
         Vocabulary::of(symbols.map(|(symbol, _)| symbol.clone()).collect())
     }
@@ -357,7 +374,7 @@ impl Corpus {
     /// that its language does not have.
     pub fn unknown(&self, clip: u32) -> BTreeSet<String> {
         let mut tokens = Vec::new();
-        let _ = self.index.tokens.read(&self.row(clip), &mut tokens);
+        let _ = self.index.read_tokens(self.good[clip as usize], &mut tokens);
         let missing = tokens.iter().map(|&token| usize::from(token)).filter(|&token| self.ids[token] == 0);
         let mut unknown: BTreeSet<String> = missing.map(|token| self.index.symbols[token].clone()).collect();
         if !self.frontend.raw {
@@ -375,7 +392,7 @@ impl Corpus {
         for &row in self.good.iter() {
             let entry = self.index.entries[row as usize];
             let count = &mut counts[usize::from(entry.language)];
-            *count = (count.0 + 1, count.1 + usize::from(entry.other_letters));
+            *count = (count.0 + 1, count.1 + usize::from(entry.has_other_letters()));
         }
         let of_code = |(code, (count, other_letters)): (&String, (usize, usize))| {
             Some((code.parse().ok()?, count, other_letters))
@@ -408,7 +425,7 @@ impl Corpus {
     /// If the index cannot be read any more.
     pub fn token_ids(&self, clip: u32) -> std::io::Result<Vec<u32>> {
         let mut tokens = Vec::new();
-        self.index.tokens.read(&self.row(clip), &mut tokens)?;
+        self.index.read_tokens(self.good[clip as usize], &mut tokens)?;
         Ok(tokens.into_iter().map(|token| self.ids[usize::from(token)]).filter(|&id| id > 0).collect())
     }
 
@@ -512,11 +529,49 @@ impl Corpus {
     /// [`ClipFault`] if the list of clips has changed since the corpus was opened, or the audio cannot be read any more.
     pub fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
         let row = self.good[clip as usize];
-        let id = self.source.id(row).ok_or(ClipFault::Changed)?;
-        if hash_parts(&[id.as_bytes()]) != self.row(clip).id_hash {
+        if !self.is_same(clip) {
             return Err(ClipFault::Changed);
         }
         self.source.audio(row)
+    }
+
+    /// Whether the list still has the clip where it was.
+    fn is_same(&self, clip: u32) -> bool {
+        let row = self.good[clip as usize];
+        let (id, place) = (self.source.id(row), self.index.place(row));
+        id.zip(place.ok()).is_some_and(|(id, place)| hash_parts(&[id.as_bytes()]) == place.id_hash)
+    }
+
+    /// The audio files of several clips, waited for together, if they come from far away.
+    pub(crate) fn fetch(&self, clips: &[u32]) -> HashMap<u32, Result<Vec<u8>, ClipFault>> {
+        if !self.source.is_remote() {
+            return HashMap::new();
+        }
+        // What has changed since it was opened is found out by `audio`.
+        let clips: Vec<u32> = clips.iter().copied().filter(|&clip| self.is_same(clip)).collect();
+        let rows: Vec<u32> = clips.iter().map(|&clip| self.good[clip as usize]).collect();
+        let of_row: HashMap<u32, u32> = rows.iter().copied().zip(clips).collect();
+        self.source.fetch(&rows).into_iter().map(|(row, bytes)| (of_row[&row], bytes)).collect()
+    }
+
+    /// Whether audio comes from far away.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.source.is_remote()
+    }
+
+    /// [`Corpus::decode`] of bytes that were fetched, if they were.
+    pub(crate) fn decode_fetched(
+        &self,
+        clip: u32,
+        fetched: Option<Result<Vec<u8>, ClipFault>>,
+        decoder: &mut Decoder,
+        out: &mut Vec<f32>,
+    ) -> Result<Shape, ClipFault> {
+        let Some(bytes) = fetched else { return self.decode(clip, decoder, out) };
+        let from = out.len();
+        let shape = decoder.decode(&mut Cursor::new(bytes?), out)?;
+        self.settings.processing.apply(out, from, shape.rate);
+        Ok(Shape { samples: (out.len() - from) as u64, ..shape })
     }
 
     /// Appends a clip's samples to `out`, at the file's own sample rate and processed as the settings say: what features are made of.
@@ -597,6 +652,8 @@ struct Reader<'a> {
     frontend: &'a Frontend,
     source: &'a dyn Source,
     processing: Processing,
+    /// Why the bucket cannot be read, once that is so: no clip is to blame.
+    unreachable: &'a Mutex<Option<RemoteError>>,
     stop: &'a AtomicBool,
 }
 
@@ -623,32 +680,44 @@ impl Reader<'_> {
         let good = records.iter().flatten().map(|record| (record.text.as_str(), record.language.as_ref()));
         let mut symbols = self.encoder.symbols(&good.collect::<Vec<_>>())?.into_iter();
         let (mut decoder, mut samples) = (Decoder::new(), Vec::new());
-        let measured = rows.iter().zip(records).map(|(&row, record)| {
+        let mut fetched = HashMap::new();
+        let measured = rows.iter().zip(records).enumerate().map(|(n, (&row, record))| {
             on_clip();
+            if self.source.is_remote() && n.is_multiple_of(FETCHED) && !self.is_unreachable() {
+                fetched = self.source.fetch(&rows[n..rows.len().min(n + FETCHED)]).into_iter().collect();
+            }
             let record = record?;
             let symbols = symbols.next().unwrap_or_default();
             if !symbols.has_words() {
                 return Err(ClipFault::NoWords);
             }
             let language = self.frontend.language_of(&record.text, record.language.as_ref());
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) || self.is_unreachable() {
                 return Err(ClipFault::Changed);
             }
-            let (shape, used) = self.measure_audio(row, &mut decoder, &mut samples)?;
+            let audio = fetched.remove(&row);
+            let (shape, used) = self.measure_audio(row, audio, &mut decoder, &mut samples).inspect_err(|fault| {
+                if let ClipFault::Unreachable(error) = fault {
+                    self.unreachable.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error.clone());
+                }
+            })?;
             // Nothing is as long as that: decoding would have refused it.
             let count = |samples: u64| u32::try_from(samples).map_err(|_| ClipFault::Audio(AudioError::TooLong));
             let entry = IndexEntry {
                 samples: count(used.end - used.start)?,
                 start: count(used.start)?,
                 rate: shape.rate,
-                channels: shape.channels,
                 speaker: record.speaker,
-                other_letters: has_foreign_letters(&record.text, &language),
                 ..IndexEntry::default()
             };
+            let entry = entry.with(shape.channels, has_foreign_letters(&record.text, &language));
             Ok((entry, symbols.symbols, language.to_string()))
         });
         Ok(measured.collect())
+    }
+
+    fn is_unreachable(&self) -> bool {
+        self.unreachable.lock().unwrap_or_else(|e| e.into_inner()).is_some()
     }
 
     /// The shape of a clip's file, and the samples of it that are used. By its header if that says it; where speech begins only
@@ -656,32 +725,27 @@ impl Reader<'_> {
     fn measure_audio(
         &self,
         row: u32,
+        fetched: Option<Result<Vec<u8>, ClipFault>>,
         decoder: &mut Decoder,
         samples: &mut Vec<f32>,
     ) -> Result<(Shape, Range<u64>), ClipFault> {
+        let here = fetched.transpose()?.map(|bytes| Box::new(Cursor::new(bytes)) as Box<dyn AudioBytes>);
         if !self.processing.trim_silence {
-            let shape = probe(&mut *self.source.header(row)?)?;
+            let mut header = here.map_or_else(|| self.source.header(row), Ok)?;
+            let shape = probe(&mut *header)?;
             return Ok((shape, 0..shape.samples));
         }
         samples.clear();
-        let shape = decoder.decode(&mut *self.source.audio(row)?, samples)?;
+        let mut audio = here.map_or_else(|| self.source.audio(row), Ok)?;
+        let shape = decoder.decode(&mut *audio, samples)?;
         let used = speech_range(samples, shape.rate);
         Ok((shape, used.start as u64..used.end as u64))
     }
 }
 
 fn find_duplicates(index: &mut Index, source: &dyn Source) {
-    let mut first: HashMap<u64, u32> = HashMap::with_capacity(index.entries.len());
-    for row in 0..index.entries.len() as u32 {
-        let entry = index.entries[row as usize];
-        if !entry.is_good() {
-            continue;
-        }
-        if let Some(&earlier) = first.get(&entry.id_hash) {
-            skip(index, row, ClipFault::DuplicateId(source.line(earlier)));
-        } else {
-            first.insert(entry.id_hash, row);
-        }
+    for (row, earlier) in index.duplicates() {
+        skip(index, row, ClipFault::DuplicateId(source.line(earlier)));
     }
 }
 

@@ -241,8 +241,8 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
         if entry.rate != usual_rate {
             warn("rate", format!("{} Hz, most clips have {usual_rate}", entry.rate));
         }
-        if entry.channels > 1 {
-            warn("channels", format!("{} channels, they are averaged", entry.channels));
+        if entry.channels() > 1 {
+            warn("channels", format!("{} channels, they are averaged", entry.channels()));
         }
         if sound.peak < SILENT {
             warn("silent", format!("silent throughout (peak {:.5})", sound.peak));

@@ -8,6 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 use tandem_audio::AudioError;
 
+use crate::remote::RemoteError;
+
+/// The kind of a fault that is not the clip's: a run ends with it instead of going on without the clip.
+pub(crate) const UNREACHABLE: &str = "unreachable";
+
 /// Why a clip cannot be trained on.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -80,6 +85,10 @@ pub enum ClipFault {
     Checksum,
     /// The file or its text has changed since it was indexed, and its length with it.
     Changed,
+    /// The bucket that it lies in cannot be reached: nothing is wrong with the clip.
+    Unreachable(RemoteError),
+    /// A row of a parquet file cannot be decoded; why.
+    Parquet(String),
 }
 
 impl ClipFault {
@@ -110,6 +119,8 @@ impl ClipFault {
             ClipFault::TruncatedShard => "truncated-shard",
             ClipFault::Checksum => "checksum",
             ClipFault::Changed => "changed",
+            ClipFault::Unreachable(_) => UNREACHABLE,
+            ClipFault::Parquet(_) => "parquet",
             ClipFault::Audio(error) => match error {
                 AudioError::Io(_) => "unreadable",
                 AudioError::NotAFile => "not-a-file",
@@ -163,6 +174,8 @@ impl fmt::Display for ClipFault {
             ClipFault::TruncatedShard => write!(f, "the shard ends too early: copy it again"),
             ClipFault::Checksum => write!(f, "wrong checksum: the shard is damaged, copy it again"),
             ClipFault::Changed => write!(f, "the file has changed since it was indexed"),
+            ClipFault::Unreachable(error) => write!(f, "{error}"),
+            ClipFault::Parquet(why) => write!(f, "the row of the parquet file cannot be decoded: {why}"),
         }
     }
 }
@@ -171,6 +184,7 @@ impl std::error::Error for ClipFault {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             ClipFault::Audio(error) => Some(error),
+            ClipFault::Unreachable(error) => Some(error),
             _ => None,
         }
     }

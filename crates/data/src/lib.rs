@@ -15,6 +15,7 @@
 //! | `batch.rs` | [`Batch`]: padded, with true lengths |
 //! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
 //! | `demo.rs` | [`DemoCorpus`]: a talking corpus that is made, with known times |
+//! | `remote.rs` | [`Remote`], [`Extension`]: buckets, and whatever else is read by code that is not here |
 //! | `files.rs` | files that are there whole or not at all |
 //! | `convert.rs` | [`convert`]: a corpus written in another format |
 //! | `pack.rs` | [`pack`]: a corpus packed into tar shards |
@@ -62,6 +63,7 @@ mod index;
 mod load;
 mod pack;
 mod plan;
+mod remote;
 mod segment;
 mod sources;
 
@@ -79,6 +81,7 @@ pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use pack::{Packed, SHARD_CLIPS, pack};
 pub use plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
+pub use remote::{Extension, Extensions, Files, Piece, Remote, RemoteError, RemoteFault, user_cache};
 pub use segment::{
     Activity, Caption, CaptionFault, CaptionKind, CaptionPlace, Captions, CaptionsError, ClipAudio, Cut, CutSettings,
     Cuts, LevelMeter, Levels, Oddity, STRIP_AROUND_S, SegmentError, SegmentSettings, SegmentStage, Segmented,
@@ -86,6 +89,6 @@ pub use segment::{
     segment, strip_heights,
 };
 pub use sources::{
-    Ambiguity, AudioBytes, Evidence, Fields, Format, Metadata, MetadataError, Part, Preview, PreviewClip, Reading,
-    Record, Source, open_source, parse_row,
+    Ambiguity, AudioBytes, Evidence, Fields, Format, Metadata, MetadataError, ParquetColumns, ParquetFile, ParquetRow,
+    Part, Preview, PreviewClip, Reading, Record, Source, open_source, parse_row,
 };

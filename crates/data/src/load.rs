@@ -14,8 +14,8 @@ use crate::batch::{Batch, Buffer, Form, Layout, Recycler, Reference};
 use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::durations::Durations;
-use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance};
-use crate::plan::{Balance, ClipSize, PlanSettings, PlannedBatch, Shard, balanced, plan, plan_drawn};
+use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance, UNREACHABLE};
+use crate::plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
 
 /// How a corpus is loaded. By default log-mel, without references.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,6 +122,8 @@ struct Workspace {
     samples: Vec<f32>,
     mel: Vec<f32>,
     bytes: Vec<u8>,
+    /// Audio files of the batch that came from far away and are not decoded yet.
+    fetched: HashMap<u32, Result<Vec<u8>, ClipFault>>,
 }
 
 impl Loader {
@@ -202,6 +204,11 @@ impl Loader {
                 plan_drawn(settings, epoch, sizes, &self.subset, &drawn)
             }
         }
+    }
+
+    /// How much of these batches is padding.
+    pub fn padding(&self, batches: &[PlannedBatch]) -> Padding {
+        padding(batches, &self.shared.sizes)
     }
 
     /// A batch at least as large as any of any epoch: the longest clips together. `None` without a clip.
@@ -340,6 +347,7 @@ impl Loader {
             reference: None,
             faults: Vec::new(),
         };
+        workspace.fetched = self.fetch(clips);
         for &clip in clips.iter().filter(|&&clip| !self.shared.ledger.contains(clip)) {
             let row = batch.clips.len();
             let out = &mut batch.audio[row * row_values..(row + 1) * row_values];
@@ -373,6 +381,21 @@ impl Loader {
         batch.reference =
             (self.settings.reference_frames).map(|frames| self.references(&batch, planned, frames, workspace));
         batch
+    }
+
+    /// The audio files of a batch that are neither here nor in the cache, waited for together.
+    fn fetch(&self, clips: &[u32]) -> HashMap<u32, Result<Vec<u8>, ClipFault>> {
+        let corpus = &self.shared.corpus;
+        if !corpus.is_remote() {
+            return HashMap::new();
+        }
+        let is_cached = |clip: u32| {
+            let key = corpus.audio_identity(clip).map(|identity| self.cache.key(identity));
+            key.is_ok_and(|key| self.cache.has(key))
+        };
+        let needed = |clip: &u32| !self.shared.ledger.contains(*clip) && !is_cached(*clip);
+        let needed: Vec<u32> = clips.iter().copied().filter(needed).collect();
+        Counters::time(&self.shared.counters.decode_ns, || corpus.fetch(&needed))
     }
 
     /// As much noise for each row as its clip has frames: the same whatever it is padded to.
@@ -479,8 +502,10 @@ impl Loader {
         let padding = settings.padding_samples();
         samples.clear();
         samples.resize(padding, 0.0);
-        let shape =
-            Counters::time(&self.shared.counters.decode_ns, || corpus.decode(clip, &mut workspace.decoder, samples))?;
+        let fetched = workspace.fetched.remove(&clip);
+        let shape = Counters::time(&self.shared.counters.decode_ns, || {
+            corpus.decode_fetched(clip, fetched, &mut workspace.decoder, samples)
+        })?;
         if shape.rate != settings.sample_rate {
             Counters::time(&self.shared.counters.resample_ns, || {
                 workspace.resample(shape.rate, settings.sample_rate, padding)
@@ -559,6 +584,7 @@ impl Loader {
                 samples: Vec::new(),
                 mel: Vec::new(),
                 bytes: Vec::new(),
+                fetched: HashMap::new(),
             }));
             work(workspace)
         })
@@ -573,6 +599,10 @@ impl Loader {
     fn count(&self, mut batch: Batch, lost: &mut Lost) -> Result<Batch, Fault> {
         for (clip, report) in batch.faults.drain(..) {
             let (id, path) = (report.id.clone(), report.path.clone());
+            // Nothing is wrong with the clip: to go on without it would train something else.
+            if report.kind == UNREACHABLE {
+                return Err(Fault::new(report.reason).sample(id).fatal());
+            }
             if !self.shared.ledger.note(clip, report) {
                 continue;
             }

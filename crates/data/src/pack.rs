@@ -202,6 +202,7 @@ fn write_shard(
                 let row = append(&mut tar, job, record, clip, &audio).map_err(fail)?;
                 write_line(&mut rows, &row).map_err(fail)?;
             }
+            Err(ClipFault::Unreachable(error)) => return Err(fail(io::Error::other(error))),
             Err(fault) => write_line(&mut rows, &json!({"skipped": report(job.source, clip, &fault)})).map_err(fail)?,
         }
         clip_done();

@@ -175,7 +175,8 @@ fn seeds_of_the_fuzzer_are_checkpoints() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/checkpoint");
     for (name, vocoder) in [("acoustic.json", false), ("vocoder.json", true)] {
         replace(&dir, "state.json", &fs::read(seeds.join(name)).expect("a seed"));
-        let state = checkpoint::read_state(&dir).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let state = checkpoint::read_state(&dir)
+            .unwrap_or_else(|error| panic!("{name}: {error}; write it again in the new format"));
         assert_eq!(state.model.vocoder().is_some(), vocoder, "{name}");
     }
     let tensors = weights::from_bytes(&fs::read(seeds.join("tensors.safetensors")).expect("a seed")).expect("tensors");

@@ -12,7 +12,7 @@ pub(crate) struct SourceArgs {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Layout of DIR; without it, it is found out
-    #[arg(long, value_name = "FORMAT", value_parser = format(), help_heading = "Corpus")]
+    #[arg(long, value_name = "FORMAT", value_parser = format(&Format::ALL), help_heading = "Corpus")]
     pub(crate) format: Option<Format>,
     /// Use only the clips of these speakers, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Corpus")]
@@ -33,8 +33,8 @@ impl SourceArgs {
     }
 }
 
-fn format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
+fn format(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
+    PossibleValuesParser::new(formats.iter().map(|format| format.name())).try_map(|name| name.parse::<Format>())
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub(crate) struct ConvertArgs {
     #[arg(value_name = "OUT")]
     pub(crate) out: PathBuf,
     /// Layout to write
-    #[arg(long, value_name = "FORMAT", value_parser = format())]
+    #[arg(long, value_name = "FORMAT", value_parser = format(&Format::WRITTEN))]
     pub(crate) to: Format,
     /// Print one JSON object instead of the report
     #[arg(long, help_heading = "Output")]

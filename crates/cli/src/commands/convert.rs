@@ -60,7 +60,7 @@ type Parts = (Arc<dyn Source>, Option<Arc<dyn Source>>);
 
 /// The clips to train and to validate on.
 fn open(args: &SourceArgs, messages: &Messages) -> Result<(Arc<AtomicBool>, Parts), Failure> {
-    let settings = args.settings();
+    let settings = corpus::with_extensions(args.settings());
     let part = |part| open_source(&args.dir, part, &settings).map_err(|error| corpus::list_failure(&error, messages));
     let validation = part(Part::Validation)?;
     let training = part(Part::Training)?.expect("a directory lists clips, or is an error");

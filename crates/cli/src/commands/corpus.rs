@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError, Part, Tolerance};
+use tandem_data::{Corpus, CorpusError, CorpusSettings, MetadataError, Part, RemoteError, RemoteFault, Tolerance};
 use tandem_text::{FrontendError, PhonemeError, Units};
 use tandem_train::{Requested, corpus_settings};
 
@@ -44,6 +44,7 @@ pub(crate) fn open_part(
     stop: &AtomicBool,
     messages: &Messages,
 ) -> Result<Option<Arc<Corpus>>, Failure> {
+    let settings = with_extensions(settings);
     let bar = progress::bar(0, stderr().is_terminal());
     let trimmed = settings.processing.trim_silence;
     bar.set_message(messages.get(if trimmed { "data-indexing-trim" } else { "data-indexing" }));
@@ -60,8 +61,17 @@ pub(crate) fn open_part(
             Failure::of(USAGE, &error).hint(hint)
         }
         CorpusError::Metadata(error) => list_failure(&error, messages),
+        CorpusError::Remote(error) => list_failure(&MetadataError::Remote(error), messages),
         CorpusError::Frontend(frontend) => frontend_failure(&frontend, messages),
     })
+}
+
+/// The same settings with what reads buckets and parquet files; settings of a corpus that is open have it.
+pub(crate) fn with_extensions(mut settings: CorpusSettings) -> CorpusSettings {
+    if settings.extensions.0.is_none() {
+        settings.extensions = tandem_store::extensions();
+    }
+    settings
 }
 
 /// Why a folder is not a corpus, and what to do.
@@ -73,6 +83,22 @@ pub(crate) fn list_failure(error: &MetadataError, messages: &Messages) -> Failur
             let [first, second] = found.previews.each_ref().map(|preview| preview.format);
             failure.hint(messages.with("data-hint-format", &[("first", &first), ("second", &second)]))
         }
+        MetadataError::NotBuilt(_, feature) => {
+            failure.hint(messages.with("data-hint-feature", &[("feature", feature)]))
+        }
+        MetadataError::Remote(RemoteError { url, reason, .. }) => match reason {
+            RemoteFault::NoCredentials | RemoteFault::Refused(..) if url.starts_with("s3:") => {
+                failure.hint(messages.get("data-hint-credentials-s3"))
+            }
+            RemoteFault::NoCredentials | RemoteFault::Refused(..) if url.starts_with("gs:") => {
+                failure.hint(messages.get("data-hint-credentials-gs"))
+            }
+            RemoteFault::NoCredentials | RemoteFault::Refused(..) if url.starts_with("az:") => {
+                failure.hint(messages.get("data-hint-credentials-az"))
+            }
+            RemoteFault::NoHost | RemoteFault::NoConnection(_) => failure.hint(messages.get("data-hint-endpoint")),
+            _ => failure,
+        },
         _ => failure,
     }
 }

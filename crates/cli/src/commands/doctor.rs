@@ -105,7 +105,7 @@ fn compare_texts(
     messages: &Messages,
 ) -> Result<Vec<ClipFinding>, Failure> {
     // Read as the voice reads it, whatever else was asked for.
-    let settings = state.corpus_settings();
+    let settings = corpus::with_extensions(state.corpus_settings());
     let (group, reference) = state.batch_shape();
     let mut all: Vec<(Arc<Corpus>, Vec<Misfit>)> = Vec::new();
     for part in [Part::All, Part::Validation] {
@@ -233,6 +233,7 @@ fn why(evidence: &Evidence, messages: &Messages) -> String {
         }
         Evidence::Path => messages.get("doctor-why-path"),
         Evidence::OnlyTar => messages.get("doctor-why-tar"),
+        Evidence::OnlyParquet => messages.get("doctor-why-parquet"),
     }
 }
 
@@ -240,8 +241,9 @@ fn why(evidence: &Evidence, messages: &Messages) -> String {
 fn is_part_of(path: &Path, corpus: &Path, audio_dir: &str) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
     let inside = |dir: &Path| dir.canonicalize().is_ok_and(|dir| path.parent() == Some(&dir));
-    let list =
-        |extension: &std::ffi::OsStr| ["csv", "tsv", "json", "jsonl", "tar"].iter().any(|known| extension == *known);
+    let list = |extension: &std::ffi::OsStr| {
+        ["csv", "tsv", "json", "jsonl", "tar", "parquet"].iter().any(|known| extension == *known)
+    };
     let listed = path.extension().is_some_and(list) && inside(corpus);
     listed || inside(&corpus.join(audio_dir))
 }

@@ -72,6 +72,16 @@ impl Source for Chosen {
         self.source.header(self.rows[clip as usize])
     }
 
+    fn is_remote(&self) -> bool {
+        self.source.is_remote()
+    }
+
+    fn fetch(&self, clips: &[u32]) -> Vec<(u32, Result<Vec<u8>, ClipFault>)> {
+        let rows: Vec<u32> = clips.iter().map(|&clip| self.rows[clip as usize]).collect();
+        let of_row: HashMap<u32, u32> = rows.iter().copied().zip(clips.iter().copied()).collect();
+        self.source.fetch(&rows).into_iter().map(|(row, bytes)| (of_row[&row], bytes)).collect()
+    }
+
     fn identity(&self, clip: u32) -> Result<u64, ClipFault> {
         self.source.identity(self.rows[clip as usize])
     }

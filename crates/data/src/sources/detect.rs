@@ -55,6 +55,8 @@ pub enum Evidence {
     Path,
     /// There are tar files and no list.
     OnlyTar,
+    /// There are parquet files and no list.
+    OnlyParquet,
 }
 
 /// The lists of a directory.
@@ -105,6 +107,12 @@ pub(super) fn detect(dir: &Path, given: Option<Format>, audio_dir: &str) -> Resu
         && let Some(lists) = lists(dir, Format::Shards, true)
     {
         let reading = Reading { format: Format::Shards, why: Evidence::OnlyTar };
+        return Ok(Found { reading, lists });
+    }
+    if found.is_empty()
+        && let Some(lists) = lists(dir, Format::Parquet, true)
+    {
+        let reading = Reading { format: Format::Parquet, why: Evidence::OnlyParquet };
         return Ok(Found { reading, lists });
     }
     match found.len() {
@@ -164,11 +172,39 @@ fn lists(dir: &Path, format: Format, sure: bool) -> Option<Lists> {
             let there = shards::names(dir, false).map_or(true, |names| !names.is_empty());
             there.then(|| same(dir.to_owned(), None))
         }
+        Format::Parquet => {
+            let there = !parquet_files(dir, false).is_empty() || !parquet_files(dir, true).is_empty();
+            there.then(|| same(dir.to_owned(), None))
+        }
         Format::Vctk => {
             let texts = dir.join("txt");
             (texts.is_dir() && vctk::audio_dir(dir).is_some()).then(|| same(texts, None))
         }
     }
+}
+
+/// The parquet files of a directory, by name, there or in `data/` as in repositories of Hugging Face's: those for validation are
+/// called so (`validation-00000-of-00001.parquet`), or lie in a directory that is.
+pub(super) fn parquet_files(dir: &Path, held_out: bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut look = |dir: &Path, of: Option<bool>| {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let first = name.split(['-', '_', '.']).next().unwrap_or_default();
+            let held = of.unwrap_or_else(|| HELD_OUT.contains(&first));
+            if name.ends_with(".parquet") && !name.starts_with('.') && held == held_out {
+                found.push(entry.path());
+            }
+        }
+    };
+    look(dir, None);
+    look(&dir.join("data"), None);
+    look(&dir.join("train"), Some(false));
+    for name in HELD_OUT {
+        look(&dir.join(name), Some(true));
+    }
+    found.sort_unstable();
+    found
 }
 
 /// LJSpeech, Piper or Coqui: all have rows separated by `|`.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Format;
+use crate::remote::{Files, RemoteError};
 
 /// Why a directory is not a corpus.
 #[derive(Debug)]
@@ -34,6 +35,22 @@ pub enum MetadataError {
     NoSuchSpeaker(PathBuf, String, Vec<String>),
     /// The directory with the audio files is not there.
     NoAudioDir(PathBuf),
+    /// The program was built without this feature.
+    NotBuilt(String, &'static str),
+    /// Not the address of a bucket.
+    NotAnAddress(String),
+    /// An address with a password or a signature.
+    SecretInAddress(String),
+    /// A bucket cannot be read.
+    Remote(RemoteError),
+    /// The size of the cache for buckets is not one.
+    BucketCache(String),
+    /// A server that cannot list files does not have this.
+    NoPackedIndex(String),
+    /// A parquet file without a column of this kind; these are its columns.
+    ParquetColumns(PathBuf, &'static str, Vec<String>),
+    /// A parquet file cannot be read; why.
+    Parquet(PathBuf, String),
 }
 
 /// A directory that fits two formats: what the first clips would be in each.
@@ -63,6 +80,35 @@ pub struct PreviewClip {
     pub speaker: Option<String>,
     /// What is said.
     pub text: String,
+}
+
+impl MetadataError {
+    /// The same with the names that the user knows files by.
+    pub(super) fn named_by(self, files: &Files) -> MetadataError {
+        if !files.is_remote() {
+            return self;
+        }
+        match self {
+            MetadataError::NotADir(path) => MetadataError::NotADir(files.shown(&path)),
+            MetadataError::NoMetadata(path) => MetadataError::NoMetadata(files.shown(&path)),
+            MetadataError::NotInFormat(path, format) => MetadataError::NotInFormat(files.shown(&path), format),
+            MetadataError::TwoFormats(mut found) => {
+                found.path = files.shown(&found.path);
+                MetadataError::TwoFormats(found)
+            }
+            MetadataError::NoColumn(path, kind, columns) => MetadataError::NoColumn(files.shown(&path), kind, columns),
+            MetadataError::CompressedShard(path) => MetadataError::CompressedShard(files.shown(&path)),
+            MetadataError::Empty(path) => MetadataError::Empty(files.shown(&path)),
+            MetadataError::TooManySpeakers(path) => MetadataError::TooManySpeakers(files.shown(&path)),
+            MetadataError::SpeakerRow(path, line) => MetadataError::SpeakerRow(files.shown(&path), line),
+            MetadataError::NoAudioDir(path) => MetadataError::NoAudioDir(files.shown(&path)),
+            MetadataError::Io(path, error) => match error.downcast::<RemoteError>() {
+                Ok(error) => MetadataError::Remote(error),
+                Err(error) => MetadataError::Io(files.shown(&path), error),
+            },
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for MetadataError {
@@ -116,6 +162,33 @@ impl fmt::Display for MetadataError {
                 write!(f, "`{}` has no speaker `{name}`, there are: {}", path.display(), known.join(", "))
             }
             MetadataError::Empty(path) => write!(f, "`{}` has no rows", path.display()),
+            MetadataError::NotBuilt(what, feature) => {
+                write!(f, "`{what}` cannot be read by this program: build it with --features {feature}")
+            }
+            MetadataError::NotAnAddress(url) => write!(
+                f,
+                "`{url}` is not an address that is known: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH"
+            ),
+            MetadataError::SecretInAddress(url) => write!(
+                f,
+                "the address `{url}…` has a password or a signature in it: credentials belong into the environment"
+            ),
+            MetadataError::Remote(error) => write!(f, "{error}"),
+            MetadataError::BucketCache(size) => {
+                write!(f, "TANDEM_BUCKET_CACHE is `{size}`, which is not a size as 20GB, 500MB or 0")
+            }
+            MetadataError::NoPackedIndex(url) => {
+                write!(f, "`{url}` has no index.jsonl: over https only shards that `tandem pack` wrote are read")
+            }
+            MetadataError::ParquetColumns(path, kind, columns) => write!(
+                f,
+                "no column of `{}` is known as {kind}, wanted are audio (bytes, path) and text, found are: {}",
+                path.display(),
+                columns.join(", ")
+            ),
+            MetadataError::Parquet(path, why) => {
+                write!(f, "`{}` is not a parquet file that can be read: {why}", path.display())
+            }
         }
     }
 }
@@ -124,6 +197,7 @@ impl std::error::Error for MetadataError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             MetadataError::Io(_, error) => Some(error),
+            MetadataError::Remote(error) => Some(error),
             _ => None,
         }
     }

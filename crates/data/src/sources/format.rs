@@ -29,11 +29,26 @@ pub enum Format {
     AudioFolder,
     /// Tar files with `KEY.wav`, `KEY.txt` and `KEY.json`: WebDataset.
     Shards,
+    /// Parquet files with `audio` (`bytes`, `path`) and `text`: Hugging Face.
+    Parquet,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 9] = [
+        Format::LjSpeech,
+        Format::Piper,
+        Format::Coqui,
+        Format::Vctk,
+        Format::CommonVoice,
+        Format::JsonLines,
+        Format::AudioFolder,
+        Format::Shards,
+        Format::Parquet,
+    ];
+
+    /// Those that [`convert`](crate::convert) and [`pack`](crate::pack) write.
+    pub const WRITTEN: [Format; 8] = [
         Format::LjSpeech,
         Format::Piper,
         Format::Coqui,
@@ -55,6 +70,7 @@ impl Format {
             Format::JsonLines => "jsonl",
             Format::AudioFolder => "audiofolder",
             Format::Shards => "shards",
+            Format::Parquet => "parquet",
         }
     }
 
@@ -69,6 +85,7 @@ impl Format {
             Format::JsonLines => "manifest.jsonl or train.jsonl (audio_filepath, text)",
             Format::AudioFolder => "metadata.csv or metadata.jsonl (file_name, text)",
             Format::Shards => "tar files with KEY.wav and KEY.txt",
+            Format::Parquet => "parquet files (audio, text), beside each other or in data/",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! numbering the speakers and reading rows when they are needed is the same for all.
 
 use std::fmt;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,6 +14,7 @@ use super::speakers::{Numbering, Speakers};
 use super::{AudioBytes, Found, MetadataError, Part, Reading, Record, Source};
 use crate::fault::ClipFault;
 use crate::index::{file_identity, hash_parts};
+use crate::remote::Files;
 
 /// Extensions tried for a clip that is named without one, in this order; the last means that the name has it itself.
 pub(super) const NAMED: &[&str] = &[".wav", ".flac", ".mp3", ".ogg", ".WAV", ".FLAC", ".MP3", ".OGG", ""];
@@ -51,7 +53,7 @@ pub(super) struct List {
 /// The clips of a list.
 #[derive(Debug)]
 pub(super) struct Listed {
-    dir: PathBuf,
+    files: Files,
     reading: Reading,
     audio_dir: String,
     metadata: Metadata,
@@ -64,13 +66,13 @@ pub(super) struct Listed {
 impl Listed {
     /// Some of the clips of a directory, if it lists them; the directory of the audio files must exist if `needs_audio`.
     pub(super) fn open(
-        dir: &Path,
+        files: &Files,
         part: Part,
         found: Found,
         audio_dir: &str,
         needs_audio: bool,
     ) -> Result<Option<Listed>, MetadataError> {
-        let lists = &found.lists;
+        let (dir, lists) = (files.dir(), &found.lists);
         let path = match part {
             Part::All => &lists.all,
             Part::Training => &lists.training,
@@ -100,7 +102,7 @@ impl Listed {
         let extensions = (0..list.metadata.len()).map(|_| AtomicU8::new(UNKNOWN)).collect();
         let List { metadata, rows, audio_dir } = list;
         Ok(Some(Listed {
-            dir: dir.to_owned(),
+            files: files.clone(),
             reading: found.reading,
             audio_dir,
             metadata,
@@ -121,7 +123,7 @@ impl Listed {
         let audio = self.read(clip, |fields| fields.audio.into_owned())?;
         let at = |extension: &str| {
             let name = format!("{audio}{extension}");
-            (self.dir.join(&self.audio_dir).join(&name), name)
+            (self.files.dir().join(&self.audio_dir).join(&name), name)
         };
         let extensions = self.rows.extensions();
         let known = self.extensions[clip as usize].load(Ordering::Relaxed);
@@ -155,7 +157,21 @@ impl Source for Listed {
     }
 
     fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
-        Ok(Box::new(open_audio(&self.file(clip)?.0)?))
+        let (path, _) = self.file(clip)?;
+        match self.files.read(&path, None)? {
+            Some(bytes) => Ok(Box::new(Cursor::new(bytes))),
+            None => Ok(Box::new(open_audio(&path)?)),
+        }
+    }
+
+    fn is_remote(&self) -> bool {
+        self.files.is_remote()
+    }
+
+    fn fetch(&self, clips: &[u32]) -> Vec<(u32, Result<Vec<u8>, ClipFault>)> {
+        let piece = |clip: &u32| Some((*clip, self.files.piece(&self.file(*clip).ok()?.0, None).ok()??));
+        let (clips, pieces): (Vec<u32>, Vec<_>) = clips.iter().filter_map(piece).unzip();
+        clips.into_iter().zip(self.files.read_all(&pieces)).collect()
     }
 
     fn identity(&self, clip: u32) -> Result<u64, ClipFault> {
@@ -183,14 +199,15 @@ impl Source for Listed {
 
     fn path(&self, clip: u32) -> Option<PathBuf> {
         if let Ok((path, _)) = self.file(clip) {
-            return Some(path);
+            return Some(self.files.shown(&path));
         }
-        let likely = self.rows.extensions()[0];
-        self.read(clip, |fields| self.dir.join(&self.audio_dir).join(format!("{}{likely}", fields.audio))).ok()
+        let (likely, dir) = (self.rows.extensions()[0], self.files.dir().join(&self.audio_dir));
+        let path = self.read(clip, |fields| dir.join(format!("{}{likely}", fields.audio))).ok()?;
+        Some(self.files.shown(&path))
     }
 
     fn dir(&self) -> Option<&Path> {
-        Some(&self.dir)
+        Some(self.files.name())
     }
 
     fn reading(&self) -> Option<&Reading> {
@@ -199,7 +216,7 @@ impl Source for Listed {
 
     fn key(&self) -> String {
         let list = self.metadata.path();
-        let list = list.strip_prefix(&self.dir).unwrap_or(list).to_string_lossy();
+        let list = list.strip_prefix(self.files.dir()).unwrap_or(list).to_string_lossy();
         format!("{} {list} {}", self.reading.format, self.audio_dir)
     }
 }

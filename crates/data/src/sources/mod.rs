@@ -7,6 +7,7 @@
 //! | `listed.rs` | the [`Source`] of all formats that list clips; a format says what a row means |
 //! | `ljspeech.rs`, `piper.rs`, `coqui.rs`, `vctk.rs`, `common_voice.rs`, `json_lines.rs`, `audio_folder.rs` | a format each |
 //! | `shards.rs` | WebDataset's tar files, read at random by an index |
+//! | `parquet.rs` | Hugging Face's parquet files, by an index of the same kind |
 //! | `chosen.rs` | the clips of some speakers, whatever the source |
 //! | `metadata.rs` | [`Metadata`]: rows by their place in the file, not in memory |
 //! | `fields.rs` | [`Fields`]: splitting rows, names of columns, which paths may be named |
@@ -26,6 +27,7 @@ mod json_lines;
 mod listed;
 mod ljspeech;
 mod metadata;
+mod parquet;
 mod piper;
 pub(crate) mod shards;
 mod speakers;
@@ -40,6 +42,7 @@ use tandem_text::Language;
 
 use crate::corpus::CorpusSettings;
 use crate::fault::ClipFault;
+use crate::remote::Files;
 
 use detect::Found;
 pub use detect::{Evidence, Reading};
@@ -49,6 +52,7 @@ pub use format::Format;
 use listed::{List, Listed, Rows};
 pub use metadata::Metadata;
 pub(crate) use metadata::read_at;
+pub use parquet::{ParquetColumns, ParquetFile, ParquetRow};
 
 /// Which clips of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +75,35 @@ pub fn open_source(
     part: Part,
     settings: &CorpusSettings,
 ) -> Result<Option<Arc<dyn Source>>, MetadataError> {
+    open_files(&Files::open(dir, settings)?, part, settings)
+}
+
+/// The same for files that were found.
+pub(crate) fn open_files(
+    files: &Files,
+    part: Part,
+    settings: &CorpusSettings,
+) -> Result<Option<Arc<dyn Source>>, MetadataError> {
+    open_found(files, part, settings).map_err(|error| error.named_by(files))
+}
+
+fn open_found(files: &Files, part: Part, settings: &CorpusSettings) -> Result<Option<Arc<dyn Source>>, MetadataError> {
+    let dir = files.dir();
     let audio_dir = audio_dir(dir, &settings.audio_dir);
     let found = detect::detect(dir, settings.format, audio_dir)?;
     let source: Option<Arc<dyn Source>> = match found.reading.format {
-        Format::Shards => shards::Shards::open(dir, part, found.reading)?.map(|source| Arc::new(source) as _),
-        _ => Listed::open(dir, part, found, audio_dir, !settings.allow_empty)?.map(|source| Arc::new(source) as _),
+        Format::Shards => shards::Shards::open(files, part, found.reading)?.map(|source| Arc::new(source) as _),
+        Format::Parquet => {
+            let not_built = || MetadataError::NotBuilt(files.name().display().to_string(), "parquet");
+            let extension = settings.extensions.0.as_ref().ok_or_else(not_built)?;
+            parquet::Parquet::open(files, part, found.reading, extension)?.map(|source| Arc::new(source) as _)
+        }
+        _ => Listed::open(files, part, found, audio_dir, !settings.allow_empty)?.map(|source| Arc::new(source) as _),
     };
     match source {
-        Some(source) if !settings.speakers.is_empty() => chosen::Chosen::of(source, &settings.speakers, part, dir),
+        Some(source) if !settings.speakers.is_empty() => {
+            chosen::Chosen::of(source, &settings.speakers, part, files.name())
+        }
         source => Ok(source),
     }
 }
@@ -104,7 +129,7 @@ fn open_list(format: Format, dir: &Path, path: &Path, audio_dir: &str) -> Result
         Format::JsonLines => json_lines::open(dir, path, audio_dir),
         Format::AudioFolder => audio_folder::open(dir, path, audio_dir),
         // Has no list of its own; its index is made.
-        Format::Shards => Err(MetadataError::NotInFormat(dir.to_owned(), format)),
+        Format::Shards | Format::Parquet => Err(MetadataError::NotInFormat(dir.to_owned(), format)),
     }
 }
 
@@ -174,6 +199,16 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// [`ClipFault`] if there is none.
     fn header(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
         self.audio(clip)
+    }
+
+    /// Whether audio comes from far away, so that it pays to ask for several clips at once ([`Source::fetch`]).
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// The audio files of several clips, waited for together; nothing where that is no faster than one after the other.
+    fn fetch(&self, _clips: &[u32]) -> Vec<(u32, Result<Vec<u8>, ClipFault>)> {
+        Vec::new()
     }
 
     /// A hash that changes when the clip's audio changes, found without reading it (name, size and date, say): what is

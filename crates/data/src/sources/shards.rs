@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,8 @@ use super::metadata::{Metadata, read_at};
 use super::speakers::{Numbering, Speakers};
 use super::{AudioBytes, Part, Reading, Record, Source};
 use crate::fault::ClipFault;
-use crate::index::{file_identity, hash_parts, work_dir};
+use crate::index::{file_identity, hash_parts};
+use crate::remote::{Files, RemoteError};
 
 /// Changing what an index means changes this.
 const VERSION: u32 = 1;
@@ -74,6 +76,32 @@ pub(crate) struct ShardRow {
     pub(crate) fault: Option<ShardFault>,
 }
 
+impl ShardRow {
+    /// The same, if nothing is wrong with it.
+    pub(super) fn usable(self) -> Result<ShardRow, ClipFault> {
+        match (self.fault, self.bytes, &self.text) {
+            (Some(ShardFault::Truncated), ..) => Err(ClipFault::TruncatedShard),
+            (Some(ShardFault::Twice), ..) => Err(ClipFault::DuplicateMember),
+            (None, 0, _) => Err(ClipFault::NoPartner("audio")),
+            (None, _, None) => Err(ClipFault::NoPartner("text")),
+            (None, _, Some(_)) => Ok(self),
+        }
+    }
+
+    /// Where its audio is in the shard.
+    fn range(&self) -> Result<Range<u64>, ClipFault> {
+        Ok(self.at..self.at.checked_add(self.bytes).ok_or(ClipFault::TruncatedShard)?)
+    }
+
+    /// Bytes that were read, if they are those that were packed.
+    fn checked(&self, bytes: Vec<u8>) -> Result<Vec<u8>, ClipFault> {
+        match &self.xxh3 {
+            Some(wanted) if *wanted != checksum(&bytes) => Err(ClipFault::Checksum),
+            _ => Ok(bytes),
+        }
+    }
+}
+
 /// What is wrong with a clip of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -85,30 +113,24 @@ pub(crate) enum ShardFault {
 }
 
 #[derive(Debug)]
-struct ShardRows;
+pub(super) struct ShardRows;
 
 impl ShardRows {
-    fn row(bytes: &[u8]) -> Result<ShardRow, ClipFault> {
+    pub(super) fn row(bytes: &[u8]) -> Result<ShardRow, ClipFault> {
         serde_json::from_slice(bytes).map_err(|error| ClipFault::NotJson(error.to_string()))
     }
 }
 
 impl Rows for ShardRows {
     fn fields<'a>(&self, row: &'a [u8]) -> Result<Fields<'a>, ClipFault> {
-        let row = ShardRows::row(row)?;
-        match (row.fault, row.bytes, &row.text) {
-            (Some(ShardFault::Truncated), ..) => Err(ClipFault::TruncatedShard),
-            (Some(ShardFault::Twice), ..) => Err(ClipFault::DuplicateMember),
-            (None, 0, _) => Err(ClipFault::NoPartner("audio")),
-            (None, _, None) => Err(ClipFault::NoPartner("text")),
-            (None, _, Some(_)) => Ok(Fields {
-                id: row.key.into(),
-                audio: row.shard.into(),
-                text: row.text.unwrap_or_default().into(),
-                speaker: row.speaker.map(Into::into),
-                language: row.language.map(Into::into),
-            }),
-        }
+        let row = ShardRows::row(row)?.usable()?;
+        Ok(Fields {
+            id: row.key.into(),
+            audio: row.shard.into(),
+            text: row.text.unwrap_or_default().into(),
+            speaker: row.speaker.map(Into::into),
+            language: row.language.map(Into::into),
+        })
     }
 
     fn name_speakers(&self) -> bool {
@@ -119,7 +141,7 @@ impl Rows for ShardRows {
 /// The clips of a directory of shards.
 #[derive(Debug)]
 pub(super) struct Shards {
-    dir: PathBuf,
+    files: Files,
     reading: Reading,
     part: Part,
     metadata: Metadata,
@@ -128,7 +150,8 @@ pub(super) struct Shards {
 
 impl Shards {
     /// Some of the clips of a directory, if it has shards of them.
-    pub(super) fn open(dir: &Path, part: Part, reading: Reading) -> Result<Option<Shards>, MetadataError> {
+    pub(super) fn open(files: &Files, part: Part, reading: Reading) -> Result<Option<Shards>, MetadataError> {
+        let dir = files.dir();
         let held_out = part == Part::Validation;
         if names(dir, held_out)?.is_empty() {
             return if held_out { Ok(None) } else { Err(MetadataError::NoMetadata(dir.to_owned())) };
@@ -136,12 +159,12 @@ impl Shards {
         // One numbering for training and validation.
         let mut numbering = Numbering::default();
         if held_out && !names(dir, false)?.is_empty() {
-            numbering.read(&index(dir, false)?, &ShardRows, None)?;
+            numbering.read(&index(files, false)?, &ShardRows, None)?;
         }
-        let metadata = index(dir, held_out)?;
+        let metadata = index(files, held_out)?;
         let list = List { metadata, rows: Box::new(ShardRows), audio_dir: String::new() };
         let speakers = numbering.finish(&list, dir)?;
-        Ok(Some(Shards { dir: dir.to_owned(), reading, part, metadata: list.metadata, speakers }))
+        Ok(Some(Shards { files: files.clone(), reading, part, metadata: list.metadata, speakers }))
     }
 
     fn row(&self, clip: u32) -> Result<ShardRow, ClipFault> {
@@ -151,11 +174,8 @@ impl Shards {
 
     /// The row of a clip that has no fault, and its shard.
     fn good(&self, clip: u32) -> Result<(ShardRow, PathBuf), ClipFault> {
-        let mut buffer = Vec::new();
-        let bytes = self.metadata.read(clip, &mut buffer)?;
-        ShardRows.fields(bytes)?;
-        let row = ShardRows::row(bytes)?;
-        let path = self.dir.join(&row.shard);
+        let row = self.row(clip)?.usable()?;
+        let path = self.files.dir().join(&row.shard);
         Ok((row, path))
     }
 }
@@ -183,7 +203,8 @@ pub(crate) fn index_name(held_out: bool) -> &'static str {
 }
 
 /// The index of the shards that are there: the one beside them, or one that is made.
-fn index(dir: &Path, held_out: bool) -> Result<Metadata, MetadataError> {
+fn index(files: &Files, held_out: bool) -> Result<Metadata, MetadataError> {
+    let dir = files.dir();
     let names = names(dir, held_out)?;
     let packed = dir.join(index_name(held_out));
     if header(&packed).is_some_and(|header| header.shards.iter().map(|shard| &shard.name).eq(&names)) {
@@ -195,7 +216,7 @@ fn index(dir: &Path, held_out: bool) -> Result<Metadata, MetadataError> {
         Ok(Shard { name: name.clone(), bytes, date: Some(date) })
     });
     let there = there.collect::<io::Result<Vec<Shard>>>().map_err(fail)?;
-    let work_dir = work_dir(dir);
+    let work_dir = files.work_dir();
     let made = work_dir.join(format!("shards-{}", index_name(held_out)));
     if !header(&made).is_some_and(|header| header.shards == there) {
         std::fs::create_dir_all(&work_dir).map_err(fail)?;
@@ -204,7 +225,7 @@ fn index(dir: &Path, held_out: bool) -> Result<Metadata, MetadataError> {
         let names: Vec<String> = there.iter().map(|shard| shard.name.clone()).collect();
         write_line(&mut writer, &Header::new(None, there)).map_err(fail)?;
         for name in names {
-            scan(dir, &name, &mut writer).map_err(|error| MetadataError::Io(dir.join(&name), error))?;
+            scan(files, &name, &mut writer).map_err(|error| MetadataError::Io(dir.join(&name), error))?;
         }
         writer.flush().map_err(fail)?;
         drop(writer);
@@ -226,9 +247,10 @@ pub(crate) fn write_line(writer: &mut impl Write, value: &impl Serialize) -> io:
 }
 
 /// Reads the headers of a shard, and its texts, and writes a row for each clip.
-fn scan(dir: &Path, name: &str, writer: &mut impl Write) -> io::Result<()> {
-    let mut file = File::open(dir.join(name))?;
-    let length = file.metadata()?.len();
+fn scan(files: &Files, name: &str, writer: &mut impl Write) -> io::Result<()> {
+    let path = files.dir().join(name);
+    let length = path.metadata()?.len();
+    let mut file = files.reader(&path)?;
     let mut archive = tar::Archive::new(&mut file);
     let mut clip: Option<ShardRow> = None;
     let cut = |key: &str| ShardRow {
@@ -239,9 +261,14 @@ fn scan(dir: &Path, name: &str, writer: &mut impl Write) -> io::Result<()> {
     };
     let mut whole = true;
     for entry in archive.entries_with_seek()? {
-        let Ok(mut entry) = entry else {
-            whole = false;
-            break;
+        let mut entry = match entry {
+            // A bucket that cannot be read says nothing about the shard.
+            Err(error) if error.get_ref().is_some_and(|inner| inner.is::<RemoteError>()) => return Err(error),
+            Err(_) => {
+                whole = false;
+                break;
+            }
+            Ok(entry) => entry,
         };
         if !entry.header().entry_type().is_file() {
             continue;
@@ -357,19 +384,41 @@ impl Source for Shards {
 
     fn audio(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
         let (row, path) = self.good(clip)?;
-        let file = File::open(&path).map_err(|error| ClipFault::from(AudioError::Io(error)))?;
-        let mut bytes = vec![0; usize::try_from(row.bytes).map_err(|_| ClipFault::TruncatedShard)?];
-        read_at(&file, &mut bytes, row.at).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ClipFault::TruncatedShard,
-            _ => ClipFault::Audio(error.into()),
-        })?;
-        match row.xxh3 {
-            Some(wanted) if wanted != checksum(&bytes) => Err(ClipFault::Checksum),
-            _ => Ok(Box::new(Cursor::new(bytes))),
+        let bytes = match self.files.read(&path, Some(row.range()?))? {
+            Some(bytes) => bytes,
+            None => {
+                let file = File::open(&path).map_err(|error| ClipFault::from(AudioError::Io(error)))?;
+                let mut bytes = vec![0; usize::try_from(row.bytes).map_err(|_| ClipFault::TruncatedShard)?];
+                read_at(&file, &mut bytes, row.at).map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof => ClipFault::TruncatedShard,
+                    _ => ClipFault::Audio(error.into()),
+                })?;
+                bytes
+            }
+        };
+        Ok(Box::new(Cursor::new(row.checked(bytes)?)))
+    }
+
+    fn is_remote(&self) -> bool {
+        self.files.is_remote()
+    }
+
+    fn fetch(&self, clips: &[u32]) -> Vec<(u32, Result<Vec<u8>, ClipFault>)> {
+        let (mut rows, mut pieces) = (Vec::new(), Vec::new());
+        for &clip in clips {
+            let Ok((row, path)) = self.good(clip) else { continue };
+            let Ok(Some(piece)) = row.range().and_then(|range| self.files.piece(&path, Some(range))) else { continue };
+            rows.push((clip, row));
+            pieces.push(piece);
         }
+        let read = rows.into_iter().zip(self.files.read_all(&pieces));
+        read.map(|((clip, row), bytes)| (clip, bytes.and_then(|bytes| row.checked(bytes)))).collect()
     }
 
     fn header(&self, clip: u32) -> Result<Box<dyn AudioBytes + '_>, ClipFault> {
+        if self.files.is_remote() {
+            return self.audio(clip);
+        }
         let (row, path) = self.good(clip)?;
         let file = File::open(&path).map_err(|error| ClipFault::from(AudioError::Io(error)))?;
         Ok(Box::new(Member { file, start: row.at, length: row.bytes, at: 0 }))
@@ -406,7 +455,7 @@ impl Source for Shards {
     fn path(&self, clip: u32) -> Option<PathBuf> {
         let row = self.row(clip).ok()?;
         let member = if row.extension.is_empty() { row.key } else { format!("{}.{}", row.key, row.extension) };
-        Some(self.dir.join(row.shard).join(member))
+        Some(self.files.shown(&self.files.dir().join(row.shard).join(member)))
     }
 
     fn extension(&self, clip: u32) -> Option<String> {
@@ -414,7 +463,7 @@ impl Source for Shards {
     }
 
     fn dir(&self) -> Option<&Path> {
-        Some(&self.dir)
+        Some(self.files.name())
     }
 
     fn reading(&self) -> Option<&Reading> {

@@ -202,7 +202,7 @@ pub fn resolve(
     check_features(&config.data.mel)?;
     must_match(&config, saved)?;
     let place = |name: &str| SETTINGS.iter().position(|setting| setting.name() == name);
-    resolved.sort_by_key(|one| place(&one.name));
+    resolved.sort_by_cached_key(|one| place(&one.name));
     Ok((config, resolved))
 }
 

@@ -57,6 +57,7 @@ const FORMATS: &[Word] = &[
     ("jsonl", "A JSON object a line with audio_filepath and text, as NeMo writes them"),
     ("audiofolder", "Hugging Face: metadata.csv or metadata.jsonl with file_name"),
     ("shards", "Tar files, as WebDataset writes them"),
+    ("parquet", "Hugging Face's parquet files (needs --features parquet)"),
 ];
 const PARTS: &[Word] = &[
     ("acoustic", "The voice: text to mel"),

@@ -370,7 +370,7 @@ words! {
     Option<Format>: "auto" => None, "ljspeech" => Some(Format::LjSpeech), "piper" => Some(Format::Piper),
         "coqui" => Some(Format::Coqui), "vctk" => Some(Format::Vctk), "common-voice" => Some(Format::CommonVoice),
         "jsonl" => Some(Format::JsonLines), "audiofolder" => Some(Format::AudioFolder),
-        "shards" => Some(Format::Shards);
+        "shards" => Some(Format::Shards), "parquet" => Some(Format::Parquet);
     TrainedPart: "acoustic" => TrainedPart::Acoustic, "vocoder" => TrainedPart::Vocoder;
     NanPolicy: "stop" => NanPolicy::Stop, "skip" => NanPolicy::Skip;
     OptimizationLevel: "basic" => OptimizationLevel::Basic, "enhanced" => OptimizationLevel::Enhanced,
