@@ -6,8 +6,8 @@ use tandem_model::Device;
 
 use crate::optim::Grads;
 
-/// Values of a bucket, at least (4 MB): large enough for a link's full speed, small enough that several are under way.
-const BUCKET: usize = 1 << 20;
+/// Values of a bucket, at least.
+const BUCKET: usize = tandem_observe::BUCKET_BYTES as usize / size_of::<f32>();
 
 /// How loss terms, gradients and what is known about them lie in buckets. The same on every rank.
 ///
@@ -68,32 +68,50 @@ impl<'a> Layout<'a> {
         Tensor::cat(parts, 0).into_data().try_into_vec::<f32>().expect("gradients are single precision")
     }
 
-    /// Loss terms and gradients of the summed buckets.
-    pub(crate) fn unpack(&self, buckets: Vec<Vec<f32>>, device: &Device) -> (Tensor<1>, Grads) {
-        let (mut terms, mut present) = (None, Vec::new());
-        let mut grads = Vec::with_capacity(self.shapes.len());
-        for (bucket, values) in self.buckets.iter().zip(buckets) {
-            let mut at = 0;
-            if terms.is_none() {
-                at = self.terms + self.shapes.len();
-                present = values[self.terms..at].iter().map(|&ranks| ranks > 0.0).collect();
-                let values = values[..self.terms].to_vec();
-                terms = Some(Tensor::from_data(TensorData::new(values, [self.terms]), device));
-            }
-            for index in bucket.clone() {
-                let Some([rows, columns]) = self.shapes[index] else {
-                    grads.push(None);
-                    continue;
-                };
-                let own = at..at + rows * columns;
-                at = own.end;
-                grads.push(
-                    present[index]
-                        .then(|| Tensor::from_data(TensorData::new(values[own].to_vec(), [rows, columns]), device)),
-                );
-            }
+    /// Where the summed buckets go, one after the other.
+    pub(crate) fn unpacking(&'a self, device: &'a Device) -> Unpacking<'a> {
+        let grads = Vec::with_capacity(self.shapes.len());
+        Unpacking { layout: self, device, next: self.buckets.iter(), terms: None, present: Vec::new(), grads }
+    }
+}
+
+/// Loss terms and gradients on their way back to the device: those of a bucket are copied while later ones are still being added up.
+pub(crate) struct Unpacking<'a> {
+    layout: &'a Layout<'a>,
+    device: &'a Device,
+    next: std::slice::Iter<'a, std::ops::Range<usize>>,
+    terms: Option<Tensor<1>>,
+    /// Whether any rank has a gradient of each parameter.
+    present: Vec<bool>,
+    grads: Vec<Option<Tensor<2>>>,
+}
+
+impl Unpacking<'_> {
+    /// The next bucket.
+    pub(crate) fn add(&mut self, values: &[f32]) {
+        let Layout { terms, shapes, .. } = self.layout;
+        let mut at = 0;
+        if self.terms.is_none() {
+            at = terms + shapes.len();
+            self.present = values[*terms..at].iter().map(|&ranks| ranks > 0.0).collect();
+            let values = values[..*terms].to_vec();
+            self.terms = Some(Tensor::from_data(TensorData::new(values, [*terms]), self.device));
         }
-        (terms.expect("there is a bucket"), Grads::of(grads))
+        for index in self.next.next().expect("as many buckets as there are").clone() {
+            let Some([rows, columns]) = shapes[index] else {
+                self.grads.push(None);
+                continue;
+            };
+            let own = at..at + rows * columns;
+            at = own.end;
+            let copy = || Tensor::from_data(TensorData::new(values[own].to_vec(), [rows, columns]), self.device);
+            self.grads.push(self.present[index].then(copy));
+        }
+    }
+
+    /// After the last one.
+    pub(crate) fn finish(self) -> (Tensor<1>, Grads) {
+        (self.terms.expect("there is a bucket"), Grads::of(self.grads))
     }
 }
 
@@ -120,12 +138,15 @@ mod tests {
         let large = || matrix([BUCKET, 1], 0.0);
         let first = [Some(matrix([2, 3], 1.0)), None, None, Some(large()), None];
         let second = [Some(matrix([2, 3], 10.0)), None, Some(matrix([1, 4], 5.0)), Some(large()), None];
-        let buckets = (0..layout.len()).map(|bucket| {
+        let device = Device::flex();
+        let mut unpacking = layout.unpacking(&device);
+        for bucket in 0..layout.len() {
             let mine = layout.pack(bucket, &terms([0.5, 1.0]), &first);
             let theirs = layout.pack(bucket, &terms([0.25, 2.0]), &second);
-            mine.iter().zip(theirs).map(|(a, b)| a + b).collect()
-        });
-        let (values, grads) = layout.unpack(buckets.collect(), &Device::flex());
+            let summed: Vec<f32> = mine.iter().zip(theirs).map(|(a, b)| a + b).collect();
+            unpacking.add(&summed);
+        }
+        let (values, grads) = unpacking.finish();
         assert_eq!(values.into_data().try_into_vec::<f32>().expect("single precision"), [0.75, 3.0]);
         let grads = numbers(grads);
         assert_eq!(grads[0].as_deref(), Some(&[11.0, 13.0, 15.0, 17.0, 19.0, 21.0][..]));

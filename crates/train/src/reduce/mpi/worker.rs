@@ -3,23 +3,28 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use super::here::Here;
 use super::library::{Library, Request};
 use super::pulse::{BYTES, EVERY, Pulse, Watch};
-use crate::reduce::{Activity, ReduceError};
+use crate::reduce::ReduceError;
 
 /// Between two looks for somebody who is missing.
 const LOOK: Duration = Duration::from_millis(100);
 /// While nothing is under way, messages are looked for so often.
 const IDLE: Duration = Duration::from_millis(50);
-/// While something is under way: first again and again, then with pauses, so that others have the cores.
-const EAGER: u32 = 200;
+/// While something is under way: first again and again, as long as it takes when all ranks are there, then with pauses, so that others have
+/// the cores while this one waits for a rank that is late.
+const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 /// For the last words of rank 0 to arrive before it ends the job.
 const LAST_WORDS: Duration = Duration::from_millis(300);
+/// The same when rank 0 itself is stuck: another rank has to say so.
+const LAST_WORDS_OF_OTHERS: Duration = Duration::from_secs(2);
+/// Exit code of a rank whose training thread does not move: that of a failure.
+const STUCK_CODE: u8 = 1;
 /// How long a rank that failed waits for rank 0, which saves what was learned and then ends the job.
 const LAST_WAIT: Duration = Duration::from_secs(120);
 
@@ -33,20 +38,6 @@ pub(super) enum Command {
     Fail(String, u8),
     /// The run is over.
     Leave(Sender<Result<(), ReduceError>>),
-}
-
-/// Where this rank is.
-#[derive(Debug, Default)]
-pub(super) struct Here {
-    activity: AtomicU8,
-    step: AtomicU64,
-}
-
-impl Here {
-    pub(super) fn note(&self, activity: Activity, step: u64) {
-        self.activity.store(activity.number(), Relaxed);
-        self.step.store(step, Relaxed);
-    }
 }
 
 enum Work {
@@ -139,7 +130,7 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        let mut rounds = 0;
+        let mut eager_since = Instant::now();
         loop {
             let command = match self.under_way.is_empty() {
                 true => match self.commands.recv_timeout(IDLE) {
@@ -151,16 +142,13 @@ impl Worker {
                 false => self.commands.try_recv().ok(),
             };
             if let Some(command) = command {
-                rounds = 0;
+                eager_since = Instant::now();
                 self.take(command);
             }
             let before = self.under_way.len();
-            let step = self.go_on();
-            if let Err(error) = step {
-                self.end(error);
-            }
+            self.go_on();
             if self.under_way.len() < before {
-                rounds = 0;
+                eager_since = Instant::now();
             }
             if let Some(Work::Leave { .. }) = self.under_way.front().map(|(_, work)| work)
                 && self.ended.is_none()
@@ -173,8 +161,7 @@ impl Worker {
                 self.library.abort(code);
             }
             if !self.under_way.is_empty() {
-                rounds += 1;
-                if rounds < EAGER { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+                if eager_since.elapsed() < EAGER { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
             }
         }
     }
@@ -206,22 +193,32 @@ impl Worker {
         let now = Instant::now();
         // What others failed of they know.
         if self.ended.is_none() {
-            let pulse = Pulse { failure: Some((text.clone(), code)), ..self.pulse() };
+            let pulse = Pulse { failure: Some((text, code)), ..self.pulse() };
             self.tell(&pulse);
-            let who = self.watch.last_heard(self.library.rank);
-            self.end(ReduceError::Failed(who, text, code));
+            let (rank, now) = (self.library.rank, Instant::now());
+            if let Some(error) = self.watch.hear(rank, pulse, now) {
+                self.end(error);
+            }
         }
         let wait = if self.library.rank == 0 { LAST_WORDS } else { LAST_WAIT };
         self.ending = Some((now + wait, code));
     }
 
-    fn pulse(&self) -> Pulse {
-        Pulse {
-            rank: self.library.rank as u32,
-            step: self.here.step.load(Relaxed),
-            activity: Activity::numbered(self.here.activity.load(Relaxed)),
-            failure: None,
+    /// The training thread of this rank does not move any more: nobody but this thread can say so.
+    fn fail_stuck(&mut self, still: Duration) {
+        if self.ended.is_some() {
+            return;
         }
+        let text = format!("its training thread has not moved for {} s", still.as_secs());
+        self.fail(text, STUCK_CODE);
+        if self.library.rank == 0 {
+            self.ending = Some((Instant::now() + LAST_WORDS_OF_OTHERS, STUCK_CODE));
+        }
+    }
+
+    fn pulse(&self) -> Pulse {
+        let (activity, step) = self.here.place();
+        Pulse { rank: self.library.rank as u32, step, activity, failure: None }
     }
 
     /// Sends a message to whom this rank talks to: from rank 0 to all, from others to rank 0.
@@ -243,36 +240,23 @@ impl Worker {
         Ok(())
     }
 
-    /// Everything that is under way, once.
-    fn go_on(&mut self) -> Result<(), ReduceError> {
+    /// Everything that is under way, once. An error of the library ends the run, but not the looking for who is missing.
+    fn go_on(&mut self) {
+        let now = Instant::now();
+        let looks = now - self.looked >= LOOK;
         while let Some((request, work)) = self.under_way.front_mut() {
-            if matches!(work, Work::Leave { .. }) || !self.library.is_done(request)? {
+            if matches!(work, Work::Leave { .. }) {
                 break;
             }
-            if let Some((_, work)) = self.under_way.pop_front() {
-                work.finish();
+            match self.library.is_done(request) {
+                Ok(false) => break,
+                Ok(true) => self.under_way.pop_front().into_iter().for_each(|(_, work)| work.finish()),
+                Err(error) => self.end(error),
             }
         }
-        let now = Instant::now();
-        for at in (0..self.sending.len()).rev() {
-            if self.library.is_done(&mut self.sending[at].1)? {
-                self.sending.swap_remove(at);
-            }
-        }
-        for at in (0..self.receiving.len()).rev() {
-            if !self.library.is_done(&mut self.receiving[at].1)? {
-                continue;
-            }
-            let (from, _, bytes) = self.receiving.swap_remove(at);
-            let pulse = Pulse::from_bytes(&bytes);
-            let failure = self.watch.hear(from, pulse.clone(), now);
-            self.receive(from)?;
-            if let Some(error) = failure {
-                if self.library.rank == 0 && self.ended.is_none() {
-                    self.tell(&pulse);
-                }
-                self.end(error);
-            }
+        // Any call makes everything go on; these need not be asked as often as a sum that is waited for.
+        if looks || self.under_way.is_empty() {
+            self.pass_messages(now);
         }
         if now - self.said >= EVERY {
             self.said = now;
@@ -282,13 +266,54 @@ impl Worker {
                 self.tell(&pulse);
             }
         }
-        if now - self.looked >= LOOK {
+        if looks {
             self.looked = now;
+            if let Some(still) = self.here.stuck(now) {
+                self.fail_stuck(still);
+            }
             if let Some(error) = self.watch.missing(now, is_alive) {
                 self.missing(error);
             }
         }
-        Ok(())
+    }
+
+    /// Messages that have left, and those that came.
+    fn pass_messages(&mut self, now: Instant) {
+        for at in (0..self.sending.len()).rev() {
+            match self.library.is_done(&mut self.sending[at].1) {
+                Ok(false) => {}
+                Ok(true) => drop(self.sending.swap_remove(at)),
+                Err(error) => {
+                    // The library may still look at the bytes.
+                    std::mem::forget(self.sending.swap_remove(at));
+                    self.end(error);
+                }
+            }
+        }
+        for at in (0..self.receiving.len()).rev() {
+            let done = self.library.is_done(&mut self.receiving[at].1);
+            if matches!(done, Ok(false)) {
+                continue;
+            }
+            let (from, _, bytes) = self.receiving.swap_remove(at);
+            if let Err(error) = done {
+                // That rank is not heard of any more: it will be missed.
+                std::mem::forget(bytes);
+                self.end(error);
+                continue;
+            }
+            let pulse = Pulse::from_bytes(&bytes);
+            let failure = self.watch.hear(from, pulse.clone(), now);
+            if let Err(error) = self.receive(from) {
+                self.end(error);
+            }
+            if let Some(error) = failure {
+                if self.library.rank == 0 && self.ended.is_none() {
+                    self.tell(&pulse);
+                }
+                self.end(error);
+            }
+        }
     }
 
     fn missing(&mut self, error: ReduceError) {
