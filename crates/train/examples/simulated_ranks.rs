@@ -23,6 +23,8 @@ const MATRICES: usize = 40;
 const WARM_UP: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // As the program does: fresh pages for every step would cost more than the sums.
+    tandem_train::memory::keep_freed_blocks();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1));
     let number = |name: &str, otherwise: f64| value(name).map_or(Ok(otherwise), |text| text.parse());

@@ -6,11 +6,13 @@
 //! | `worker.rs` | the thread that talks to other ranks |
 //! | `pulse.rs` | signs of life, and who is missing |
 //! | `here.rs` | where this rank's training thread is, and whether it still moves |
+//! | `ring.rs` | a sum over all ranks, made of messages |
 //! | `library.rs` | the MPI library, opened at run time |
 
 mod here;
 mod library;
 mod pulse;
+mod ring;
 mod worker;
 
 use std::fmt;
@@ -22,6 +24,7 @@ use burn::tensor::Tensor;
 
 use self::here::Here;
 use self::library::Library;
+use self::ring::Values;
 use self::worker::{Command, Worker};
 use super::buckets::Layout;
 use super::{Activity, Launched, Reduce, ReduceError, Summed, Vote};
@@ -193,13 +196,14 @@ impl Reduce for Session {
     }
 
     fn sum(&mut self, values: Tensor<1>, grads: Grads, shapes: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError> {
-        let (device, grads) = (values.device(), grads.into_inner());
+        let (device, mut grads) = (values.device(), grads.into_inner());
         let layout = Layout::new(values.dims()[0], shapes);
         // Each bucket is on its way while the next one is copied from the device.
         let mut since = None;
         let under_way: Vec<_> = (0..layout.len())
             .map(|bucket| {
-                let packed = layout.pack(bucket, &values, &grads);
+                let segments = layout.pack(bucket, &values, &mut grads);
+                let packed = Values { segments, cuts: layout.cuts(bucket) };
                 // A device works off what it is given in order: with the first bucket all gradients are computed.
                 since.get_or_insert_with(Instant::now);
                 let (reply, summed) = channel();
@@ -210,7 +214,7 @@ impl Reduce for Session {
         // And copied back while the next one is added up.
         let mut unpacking = layout.unpacking(&device);
         for summed in under_way {
-            unpacking.add(&self.wait(&summed)?);
+            unpacking.add(self.wait(&summed)?);
         }
         let (values, grads) = unpacking.finish();
         Ok(Summed { values, grads, since: since.unwrap_or_else(Instant::now) })

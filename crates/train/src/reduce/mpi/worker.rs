@@ -1,7 +1,6 @@
 //! The thread that talks to other ranks, and does nothing else: it starts sums, makes them go on while the trainer copies the next
 //! bucket, sends signs of life, and ends everything when a rank is missing. All calls of the library are made here.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::here::Here;
 use super::library::{Library, Request};
 use super::pulse::{BYTES, EVERY, Pulse, Watch};
+use super::ring::{Ring, Values};
 use crate::reduce::ReduceError;
 
 /// Between two looks for somebody who is missing.
@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 const LAST_WORDS: Duration = Duration::from_millis(300);
 /// The same when rank 0 itself is stuck: another rank has to say so.
 const LAST_WORDS_OF_OTHERS: Duration = Duration::from_secs(2);
+/// Sums whose messages cannot be confused: far more than are ever under way, and fewer than there are tags.
+const RING_TAGS: u16 = 16_384;
 /// Exit code of a rank whose training thread does not move: that of a failure.
 const STUCK_CODE: u8 = 1;
 /// How long a rank that failed waits for rank 0, which saves what was learned and then ends the job.
@@ -31,29 +33,30 @@ const LAST_WAIT: Duration = Duration::from_secs(120);
 /// What the trainer asks for.
 pub(super) enum Command {
     /// Equally many bytes of every rank.
-    Gather(Vec<u8>, Sender<Result<Vec<u8>, ReduceError>>),
+    Gather(Vec<u8>, Reply<Vec<u8>>),
     /// The sum over all ranks.
-    Sum(Vec<f32>, Sender<Result<Vec<f32>, ReduceError>>),
+    Sum(Values, Reply<Vec<Vec<f32>>>),
     /// This rank failed: tell all, and end the job.
     Fail(String, u8),
     /// The run is over.
-    Leave(Sender<Result<(), ReduceError>>),
+    Leave(Reply<()>),
 }
 
+type Reply<T> = Sender<Result<T, ReduceError>>;
+
+/// What is under way.
 enum Work {
-    Gather { own: Vec<u8>, all: Vec<u8>, reply: Sender<Result<Vec<u8>, ReduceError>> },
-    Sum { values: Vec<f32>, reply: Sender<Result<Vec<f32>, ReduceError>> },
-    Leave { own: Vec<u8>, all: Vec<u8>, reply: Sender<Result<(), ReduceError>> },
+    Gather { request: Request, own: Vec<u8>, all: Vec<u8>, reply: Reply<Vec<u8>> },
+    Sum { ring: Ring, reply: Reply<Vec<Vec<f32>>> },
+    Leave { request: Request, own: Vec<u8>, all: Vec<u8>, reply: Reply<()> },
 }
 
 impl Work {
-    fn start(&mut self, library: &Library) -> Result<Request, ReduceError> {
-        // SAFETY: the vectors are kept, and nobody touches them, until the library is done with them: on failure they are leaked.
-        unsafe {
-            match self {
-                Work::Gather { own, all, .. } | Work::Leave { own, all, .. } => library.start_gather(own, all),
-                Work::Sum { values, .. } => library.start_sum(values),
-            }
+    /// Makes it go on; whether it is done.
+    fn is_done(&mut self, library: &Library) -> Result<bool, ReduceError> {
+        match self {
+            Work::Gather { request, .. } | Work::Leave { request, .. } => library.is_done(request),
+            Work::Sum { ring, .. } => ring.go_on(library),
         }
     }
 
@@ -61,22 +64,23 @@ impl Work {
     fn finish(self) {
         match self {
             Work::Gather { all, reply, .. } => drop(reply.send(Ok(all))),
-            Work::Sum { values, reply } => drop(reply.send(Ok(values))),
+            Work::Sum { ring, reply } => drop(reply.send(Ok(ring.finish()))),
             Work::Leave { reply, .. } => drop(reply.send(Ok(()))),
         }
     }
 
+    /// The library may still look at what it was given: that is leaked.
     fn fail(self, error: ReduceError) {
         match self {
-            Work::Gather { own, all, reply } => {
+            Work::Gather { own, all, reply, .. } => {
                 std::mem::forget((own, all));
                 drop(reply.send(Err(error)));
             }
-            Work::Sum { values, reply } => {
-                std::mem::forget(values);
+            Work::Sum { ring, reply } => {
+                std::mem::forget(ring);
                 drop(reply.send(Err(error)));
             }
-            Work::Leave { own, all, reply } => {
+            Work::Leave { own, all, reply, .. } => {
                 std::mem::forget((own, all));
                 drop(reply.send(Err(error)));
             }
@@ -89,7 +93,10 @@ pub(super) struct Worker {
     commands: Receiver<Command>,
     here: Arc<Here>,
     watch: Watch,
-    under_way: VecDeque<(Request, Work)>,
+    /// In the order in which they were begun.
+    under_way: Vec<Work>,
+    /// How many there were; all ranks count the same.
+    sums: u16,
     /// Messages that are being sent, with their receivers.
     sending: Vec<(usize, Request, Vec<u8>)>,
     receiving: Vec<(usize, Request, Vec<u8>)>,
@@ -115,7 +122,8 @@ impl Worker {
             commands,
             here,
             watch,
-            under_way: VecDeque::new(),
+            under_way: Vec::new(),
+            sums: 0,
             sending: Vec::new(),
             receiving: Vec::new(),
             said: now,
@@ -150,7 +158,7 @@ impl Worker {
             if self.under_way.len() < before {
                 eager_since = Instant::now();
             }
-            if let Some(Work::Leave { .. }) = self.under_way.front().map(|(_, work)| work)
+            if let Some(Work::Leave { .. }) = self.under_way.first()
                 && self.ended.is_none()
                 && self.all_left()
             {
@@ -167,25 +175,48 @@ impl Worker {
     }
 
     fn take(&mut self, command: Command) {
-        let mut work = match command {
-            Command::Gather(own, reply) => {
-                let all = vec![0; own.len() * self.library.world];
-                Work::Gather { own, all, reply }
-            }
-            Command::Sum(values, reply) => Work::Sum { values, reply },
-            Command::Leave(reply) => Work::Leave { own: vec![0], all: vec![0; self.library.world], reply },
+        let (work, begun) = match command {
             Command::Fail(text, code) => return self.fail(text, code),
+            // Nothing is begun any more.
+            Command::Gather(_, reply) if self.ended.is_some() => return self.refuse(reply),
+            Command::Sum(_, reply) if self.ended.is_some() => return self.refuse(reply),
+            Command::Leave(reply) if self.ended.is_some() => return self.refuse(reply),
+            Command::Gather(own, reply) => {
+                let (all, begun) = self.start_gather(&own);
+                let (request, begun) = (*begun.as_ref().unwrap_or(&0), begun.map(|_| ()));
+                (Work::Gather { request, own, all, reply }, begun)
+            }
+            Command::Leave(reply) => {
+                let own = vec![0];
+                let (all, begun) = self.start_gather(&own);
+                let (request, begun) = (*begun.as_ref().unwrap_or(&0), begun.map(|_| ()));
+                (Work::Leave { request, own, all, reply }, begun)
+            }
+            Command::Sum(values, reply) => {
+                self.sums = self.sums.wrapping_add(1);
+                let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, &self.library);
+                (Work::Sum { ring, reply }, begun)
+            }
         };
-        if let Some(error) = &self.ended {
-            return work.fail(error.clone());
-        }
-        match work.start(&self.library) {
-            Ok(request) => self.under_way.push_back((request, work)),
+        match begun {
+            Ok(()) => self.under_way.push(work),
             Err(error) => {
                 work.fail(error.clone());
                 self.end(error);
             }
         }
+    }
+
+    fn refuse<T>(&self, reply: Reply<T>) {
+        let error = self.ended.clone().unwrap_or_else(|| ReduceError::Library("it has ended".to_owned()));
+        let _ = reply.send(Err(error));
+    }
+
+    fn start_gather(&self, own: &[u8]) -> (Vec<u8>, Result<Request, ReduceError>) {
+        let mut all = vec![0; own.len() * self.library.world];
+        // SAFETY: both are kept where they are until that is done; on failure they are leaked.
+        let request = unsafe { self.library.start_gather(own, &mut all) };
+        (all, request)
     }
 
     /// This rank failed.
@@ -244,13 +275,12 @@ impl Worker {
     fn go_on(&mut self) {
         let now = Instant::now();
         let looks = now - self.looked >= LOOK;
-        while let Some((request, work)) = self.under_way.front_mut() {
-            if matches!(work, Work::Leave { .. }) {
-                break;
-            }
-            match self.library.is_done(request) {
-                Ok(false) => break,
-                Ok(true) => self.under_way.pop_front().into_iter().for_each(|(_, work)| work.finish()),
+        let mut at = 0;
+        while at < self.under_way.len() {
+            let is_leave = matches!(self.under_way[at], Work::Leave { .. });
+            match if is_leave { Ok(false) } else { self.under_way[at].is_done(&self.library) } {
+                Ok(false) => at += 1,
+                Ok(true) => self.under_way.remove(at).finish(),
                 Err(error) => self.end(error),
             }
         }
@@ -335,15 +365,15 @@ impl Worker {
 
     fn end(&mut self, error: ReduceError) {
         let error = self.ended.get_or_insert(error).clone();
-        for (_, work) in self.under_way.drain(..) {
+        for work in self.under_way.drain(..) {
             work.fail(error.clone());
         }
     }
 
     /// Whether all ranks have come to the end; then MPI is over.
     fn all_left(&mut self) -> bool {
-        let Some((request, _)) = self.under_way.front_mut() else { return false };
-        match self.library.is_done(request) {
+        let Some(leave) = self.under_way.first_mut() else { return false };
+        match leave.is_done(&self.library) {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
@@ -356,9 +386,7 @@ impl Worker {
             std::mem::forget(bytes);
         }
         self.library.finish();
-        if let Some((_, work)) = self.under_way.pop_front() {
-            work.finish();
-        }
+        self.under_way.drain(..).for_each(Work::finish);
         true
     }
 }
