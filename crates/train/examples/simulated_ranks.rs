@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// The parameters of a model of this size.
 fn shapes_of(size: Size) -> Vec<Option<[usize; 2]>> {
-    let config = ModelConfig::new(size, VOCABULARY, N_MELS, false);
+    let config = ModelConfig::new(size, VOCABULARY, N_MELS, false).without_flow();
     let learner = Learner::new(&config, &TrainConfig::default(), &Device::flex());
     weights::parameters(learner.model()).iter().map(|parameter| Some([parameter.count, 1])).collect()
 }

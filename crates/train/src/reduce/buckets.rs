@@ -10,8 +10,9 @@ use crate::optim::Grads;
 
 /// Values of a bucket, at least.
 const BUCKET: usize = tandem_observe::BUCKET_BYTES as usize / size_of::<f32>();
-/// A parameter of so many values is not copied beside others where its gradient is in the host's memory anyway.
-const LARGE: usize = 1 << 14;
+/// A parameter of so many values is not copied beside others where its gradient is in the host's memory anyway. Each is a message of its
+/// own, so that smaller ones cost more than their copy.
+const LARGE: usize = 1 << 16;
 
 /// How loss terms, gradients and what is known about them lie in buckets. The same on every rank.
 ///

@@ -47,10 +47,16 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Begins one. Calls on all ranks have the same order and the same tags.
-    pub(super) fn start(values: Values, tag: u16, library: &Library) -> (Ring, Result<(), ReduceError>) {
-        let (rank, world, longest) = (library.rank, library.world, values.len().div_ceil(library.world));
-        let mut ring = Ring { values, rank, world, tag, round: 0, received: vec![0.0; longest], pending: Vec::new() };
+    /// Begins one. Calls on all ranks have the same order and the same tags. `received` is a vector that an earlier one left, or a new one.
+    pub(super) fn start(
+        values: Values,
+        tag: u16,
+        mut received: Vec<f32>,
+        library: &Library,
+    ) -> (Ring, Result<(), ReduceError>) {
+        let (rank, world) = (library.rank, library.world);
+        received.resize(values.len().div_ceil(world), 0.0);
+        let mut ring = Ring { values, rank, world, tag, round: 0, received, pending: Vec::new() };
         let begun = ring.begin_round(library);
         (ring, begun)
     }
@@ -106,9 +112,9 @@ impl Ring {
         }
     }
 
-    /// The sums, when it is done.
-    pub(super) fn finish(self) -> Vec<Vec<f32>> {
-        self.values.segments
+    /// The sums, when it is done, and a vector for another one.
+    pub(super) fn finish(self) -> (Vec<Vec<f32>>, Vec<f32>) {
+        (self.values.segments, self.received)
     }
 }
 

@@ -60,13 +60,18 @@ impl Work {
         }
     }
 
-    /// The trainer may have given up; then nobody hears it.
-    fn finish(self) {
+    /// Hands the result over, and leaves a vector for another sum. The trainer may have given up; then nobody hears it.
+    fn finish(self) -> Option<Vec<f32>> {
         match self {
             Work::Gather { all, reply, .. } => drop(reply.send(Ok(all))),
-            Work::Sum { ring, reply } => drop(reply.send(Ok(ring.finish()))),
             Work::Leave { reply, .. } => drop(reply.send(Ok(()))),
+            Work::Sum { ring, reply } => {
+                let (sums, received) = ring.finish();
+                drop(reply.send(Ok(sums)));
+                return Some(received);
+            }
         }
+        None
     }
 
     /// The library may still look at what it was given: that is leaked.
@@ -97,6 +102,8 @@ pub(super) struct Worker {
     under_way: Vec<Work>,
     /// How many there were; all ranks count the same.
     sums: u16,
+    /// What sums were received into, for the next ones.
+    received: Vec<Vec<f32>>,
     /// Messages that are being sent, with their receivers.
     sending: Vec<(usize, Request, Vec<u8>)>,
     receiving: Vec<(usize, Request, Vec<u8>)>,
@@ -124,6 +131,7 @@ impl Worker {
             watch,
             under_way: Vec::new(),
             sums: 0,
+            received: Vec::new(),
             sending: Vec::new(),
             receiving: Vec::new(),
             said: now,
@@ -138,7 +146,7 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        let mut eager_since = Instant::now();
+        let (mut eager_since, mut round) = (Instant::now(), 0u32);
         loop {
             let command = match self.under_way.is_empty() {
                 true => match self.commands.recv_timeout(IDLE) {
@@ -169,7 +177,13 @@ impl Worker {
                 self.library.abort(code);
             }
             if !self.under_way.is_empty() {
-                if eager_since.elapsed() < EAGER { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+                round = round.wrapping_add(1);
+                match eager_since.elapsed() < EAGER {
+                    // There may be more ranks than cores.
+                    true if round % 16 == 0 => std::thread::yield_now(),
+                    true => std::hint::spin_loop(),
+                    false => std::thread::sleep(PAUSE),
+                }
             }
         }
     }
@@ -194,7 +208,9 @@ impl Worker {
             }
             Command::Sum(values, reply) => {
                 self.sums = self.sums.wrapping_add(1);
-                let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, &self.library);
+                // Pages that are new in every step would take longer than the sum.
+                let received = self.received.pop().unwrap_or_default();
+                let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, received, &self.library);
                 (Work::Sum { ring, reply }, begun)
             }
         };
@@ -280,7 +296,10 @@ impl Worker {
             let is_leave = matches!(self.under_way[at], Work::Leave { .. });
             match if is_leave { Ok(false) } else { self.under_way[at].is_done(&self.library) } {
                 Ok(false) => at += 1,
-                Ok(true) => self.under_way.remove(at).finish(),
+                Ok(true) => {
+                    let left = self.under_way.remove(at).finish();
+                    self.received.extend(left);
+                }
                 Err(error) => self.end(error),
             }
         }
@@ -386,7 +405,7 @@ impl Worker {
             std::mem::forget(bytes);
         }
         self.library.finish();
-        self.under_way.drain(..).for_each(Work::finish);
+        self.under_way.drain(..).for_each(|work| drop(work.finish()));
         true
     }
 }
