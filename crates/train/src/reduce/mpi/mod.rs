@@ -21,6 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
+use tandem_model::Device;
 
 use self::here::Here;
 use self::library::Library;
@@ -198,19 +199,22 @@ impl Reduce for Session {
     fn sum(&mut self, values: Tensor<1>, grads: Grads, shapes: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError> {
         let (device, mut grads) = (values.device(), grads.into_inner());
         let layout = Layout::new(values.dims()[0], shapes);
-        // Each bucket is on its way while the next one is copied from the device.
-        let mut since = None;
-        let under_way: Vec<_> = (0..layout.len())
-            .map(|bucket| {
+        // On a device each bucket is on its way while the next one is copied; on the host there is nothing to wait for, and this thread would
+        // only take the core of the one that sends.
+        let at_once = if device.clone().inner() == Device::flex() { layout.len() } else { 1 };
+        let (mut since, mut under_way) = (None, Vec::new());
+        for first in (0..layout.len()).step_by(at_once) {
+            let mut sums = Vec::with_capacity(at_once);
+            for bucket in first..(first + at_once).min(layout.len()) {
                 let segments = layout.pack(bucket, &values, &mut grads);
-                let packed = Values { segments, cuts: layout.cuts(bucket) };
                 // A device works off what it is given in order: with the first bucket all gradients are computed.
                 since.get_or_insert_with(Instant::now);
                 let (reply, summed) = channel();
-                self.ask(Command::Sum(packed, reply));
-                summed
-            })
-            .collect();
+                sums.push((Values { segments, cuts: layout.cuts(bucket) }, reply));
+                under_way.push(summed);
+            }
+            self.ask(Command::Sum(sums));
+        }
         // And copied back while the next one is added up.
         let mut unpacking = layout.unpacking(&device);
         for summed in under_way {

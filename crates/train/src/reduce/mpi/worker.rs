@@ -34,8 +34,8 @@ const LAST_WAIT: Duration = Duration::from_secs(120);
 pub(super) enum Command {
     /// Equally many bytes of every rank.
     Gather(Vec<u8>, Reply<Vec<u8>>),
-    /// The sum over all ranks.
-    Sum(Values, Reply<Vec<Vec<f32>>>),
+    /// Sums over all ranks.
+    Sum(Vec<(Values, Reply<Vec<Vec<f32>>>)>),
     /// This rank failed: tell all, and end the job.
     Fail(String, u8),
     /// The run is over.
@@ -193,7 +193,7 @@ impl Worker {
             Command::Fail(text, code) => return self.fail(text, code),
             // Nothing is begun any more.
             Command::Gather(_, reply) if self.ended.is_some() => return self.refuse(reply),
-            Command::Sum(_, reply) if self.ended.is_some() => return self.refuse(reply),
+            Command::Sum(sums) => return sums.into_iter().for_each(|(values, reply)| self.take_sum(values, reply)),
             Command::Leave(reply) if self.ended.is_some() => return self.refuse(reply),
             Command::Gather(own, reply) => {
                 let (all, begun) = self.start_gather(&own);
@@ -206,14 +206,22 @@ impl Worker {
                 let (request, begun) = (*begun.as_ref().unwrap_or(&0), begun.map(|_| ()));
                 (Work::Leave { request, own, all, reply }, begun)
             }
-            Command::Sum(values, reply) => {
-                self.sums = self.sums.wrapping_add(1);
-                // Pages that are new in every step would take longer than the sum.
-                let received = self.received.pop().unwrap_or_default();
-                let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, received, &self.library);
-                (Work::Sum { ring, reply }, begun)
-            }
         };
+        self.begin(work, begun);
+    }
+
+    fn take_sum(&mut self, values: Values, reply: Reply<Vec<Vec<f32>>>) {
+        if self.ended.is_some() {
+            return self.refuse(reply);
+        }
+        self.sums = self.sums.wrapping_add(1);
+        // Pages that are new in every step would take longer than the sum.
+        let received = self.received.pop().unwrap_or_default();
+        let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, received, &self.library);
+        self.begin(Work::Sum { ring, reply }, begun);
+    }
+
+    fn begin(&mut self, work: Work, begun: Result<(), ReduceError>) {
         match begun {
             Ok(()) => self.under_way.push(work),
             Err(error) => {
