@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use tandem_device::{Cost, FaultPlan};
+use tandem_flow::Stage;
 
 use super::parse_decimal_megabytes;
 
@@ -112,7 +113,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SPEED", default_value = "8GB/s", value_parser = parse_speed_of_copies, help_heading = "Ranks")]
     pub(crate) copies: f64,
     /// Take the times of stages, workers and queues from a run, or from what `tandem profile --json` printed
-    #[arg(long, value_name = "RUN|FILE", conflicts_with_all = ["load", "preprocess", "transfer", "train", "workers", "buffer_size", "pipeline_depth"], help_heading = "Lanes")]
+    #[arg(long, value_name = "RUN|FILE", conflicts_with_all = measured_by_a_run(), help_heading = "Lanes")]
     pub(crate) from: Option<PathBuf>,
 
     /// Write who worked when, for ui.perfetto.dev or chrome://tracing
@@ -121,6 +122,12 @@ pub(crate) struct SimulateArgs {
     /// Print one JSON object instead of the report
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+/// What `--from` says.
+fn measured_by_a_run() -> Vec<&'static str> {
+    let others = ["workers", "buffer_size", "pipeline_depth"];
+    Stage::TIMED.iter().map(|stage| stage.name()).chain(others).collect()
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

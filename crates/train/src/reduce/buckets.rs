@@ -69,7 +69,7 @@ impl<'a> Layout<'a> {
     pub(crate) fn cuts(&self, bucket: usize) -> Vec<usize> {
         let head = if bucket == 0 { self.terms + self.shapes.len() } else { 0 };
         let runs = self.buckets[bucket].runs.iter().map(|run| self.shapes[run.clone()].iter().map(length).sum());
-        let ends = [head].into_iter().chain(runs).scan(0, |end, length: usize| {
+        let ends = [head].into_iter().chain(runs).filter(|length| *length > 0).scan(0, |end, length: usize| {
             *end += length;
             Some(*end)
         });

@@ -98,6 +98,8 @@ pub(super) struct Worker {
     commands: Receiver<Command>,
     here: Arc<Here>,
     watch: Watch,
+    /// This host has more ranks than cores: who spins keeps another one from its work.
+    is_crowded: bool,
     /// In the order in which they were begun.
     under_way: Vec<Work>,
     /// How many there were; all ranks count the same.
@@ -123,12 +125,15 @@ impl Worker {
         peers: Vec<(String, Option<u32>)>,
     ) -> Result<Worker, ReduceError> {
         let now = Instant::now();
+        let here_are = peers.iter().filter(|(host, _)| *host == peers[library.rank].0).count();
+        let is_crowded = here_are > std::thread::available_parallelism().map_or(1, usize::from);
         let watch = Watch::new(library.rank, peers, now);
         let mut worker = Worker {
             library,
             commands,
             here,
             watch,
+            is_crowded,
             under_way: Vec::new(),
             sums: 0,
             received: Vec::new(),
@@ -146,7 +151,7 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        let (mut eager_since, mut round) = (Instant::now(), 0u32);
+        let mut eager_since = Instant::now();
         loop {
             let command = match self.under_way.is_empty() {
                 true => match self.commands.recv_timeout(IDLE) {
@@ -177,10 +182,8 @@ impl Worker {
                 self.library.abort(code);
             }
             if !self.under_way.is_empty() {
-                round = round.wrapping_add(1);
                 match eager_since.elapsed() < EAGER {
-                    // There may be more ranks than cores.
-                    true if round % 16 == 0 => std::thread::yield_now(),
+                    true if self.is_crowded => std::thread::yield_now(),
                     true => std::hint::spin_loop(),
                     false => std::thread::sleep(PAUSE),
                 }
