@@ -1,12 +1,14 @@
 /* What an MPI library does by itself, beside which `benches/ranks.py` puts what Tandem does with it.
  *
- *   ranks allreduce BYTES ROUNDS   milliseconds of MPI_Allreduce of so many bytes of floats, in place
- *   ranks link                     latency and speed between ranks 0 and 1
+ *   ranks allreduce BYTES ROUNDS STEP_MS   milliseconds of MPI_Allreduce of so many bytes of floats, in place, after a sleep: a simulated step
+ *   ranks link                             latency and speed between ranks 0 and 1
  */
+#define _DEFAULT_SOURCE
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -18,13 +20,14 @@ static double median(double *values, int count) {
     return values[count / 2];
 }
 
-static void allreduce(int rank, int world, long bytes, int rounds) {
+static void allreduce(int rank, int world, long bytes, int rounds, double step_ms) {
     int count = (int)(bytes / sizeof(float)), warm_up = 5;
     float *values = malloc(count * sizeof(float));
     double *ms = malloc(rounds * sizeof(double));
     for (int round = -warm_up; round < rounds; round++) {
         for (int at = 0; at < count; at++) values[at] = rank + 1.0f;
         MPI_Barrier(MPI_COMM_WORLD);
+        usleep((useconds_t)(1e3 * step_ms));
         double start = MPI_Wtime();
         MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         if (round >= 0) ms[round] = 1e3 * (MPI_Wtime() - start);
@@ -70,9 +73,9 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
-    if (argc == 4 && !strcmp(argv[1], "allreduce")) allreduce(rank, world, atol(argv[2]), atoi(argv[3]));
+    if (argc == 5 && !strcmp(argv[1], "allreduce")) allreduce(rank, world, atol(argv[2]), atoi(argv[3]), atof(argv[4]));
     else if (argc == 2 && !strcmp(argv[1], "link") && world >= 2) link_speed(rank);
-    else if (rank == 0) fprintf(stderr, "allreduce BYTES ROUNDS, or link (two ranks)\n");
+    else if (rank == 0) fprintf(stderr, "allreduce BYTES ROUNDS STEP_MS, or link (two ranks)\n");
     MPI_Finalize();
     return 0;
 }
