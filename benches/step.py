@@ -141,8 +141,17 @@ class Speaker(Part):
 
 class MeanPredictor(Part):
     def forward(self, ids, mask, speaker):
-        mean = self.output(gelu(self.conv(self.embedding(ids) * mask) + self.speaker(speaker)[:, None]))
-        return mean.unflatten(2, (STATES, -1)).flatten(1, 2)
+        x, speaker = self.embedding(ids) * mask, self.speaker(speaker)[:, None]
+        before, after = F.pad(x, (0, 0, 1, 0))[:, :-1], F.pad(x, (0, 0, 0, 1))[:, 1:]
+        n_mels = len(self.output.weight) // STATES
+        means = []
+        for state, pair in enumerate(((before, x), (x, after))):
+            # The first state sees the token before, the last one the token after.
+            weight = self.conv.weight[..., state:state + 2].permute(0, 2, 1).flatten(1)
+            hidden = gelu(F.linear(torch.cat(pair, 2), weight, self.conv.bias) + speaker)
+            rows = slice(state * n_mels, (state + 1) * n_mels)
+            means.append(F.linear(hidden, self.output.weight[rows], self.output.bias[rows]))
+        return torch.stack(means, 2).flatten(1, 2)
 
 
 class DurationPredictor(Part):

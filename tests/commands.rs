@@ -286,6 +286,11 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
         let rows = "a1|anna|Good morning.\na2|ben|How are you?\n";
         fs::write(here.join("recordings/metadata.csv"), rows).expect("written");
     }
+    if written.words[1] == "segment" {
+        lecture(&corpus, &here.join("lecture.mp3"), Some(&here.join("lecture.srt")));
+        let lines = lecture(&corpus, &here.join("recordings/evening.flac"), None);
+        fs::write(here.join("lines.txt"), lines.join("\n")).expect("written");
+    }
     fs::copy(corpus.join("wavs/demo_0000.wav"), here.join("someone.wav")).expect("copied");
     fs::write(here.join("texts.txt"), "Banana piano. Tomato.\nhello|Hello.\n").expect("written");
     if !written.has("init") {
@@ -321,6 +326,30 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
     let address = error.split(": ").find_map(|part| part.strip_prefix("cannot serve metrics on "));
     // If it cannot be had, somebody else has it, which will do.
     (lock, address.and_then(|address| TcpListener::bind(address).ok()))
+}
+
+/// The clips of a corpus with pauses between them, as one recording (what it is, its content says), and its captions; the texts.
+fn lecture(corpus: &Path, recording: &Path, captions: Option<&Path>) -> Vec<String> {
+    let list = fs::read_to_string(corpus.join("metadata.csv")).expect("a list");
+    let (mut samples, mut srt, mut texts) = (vec![0.0; 11_025], String::new(), Vec::new());
+    for (number, row) in (1..).zip(list.lines()) {
+        let fields: Vec<&str> = row.split('|').collect();
+        let start = samples.len();
+        let mut file = File::open(corpus.join(format!("wavs/{}.wav", fields[0]))).expect("a clip");
+        tandem_audio::Decoder::new().decode(&mut file, &mut samples).expect("whole");
+        let time = |sample: usize| {
+            let ms = sample * 1000 / 22_050;
+            format!("00:{:02}:{:02},{:03}", ms / 60_000, ms / 1000 % 60, ms % 1000)
+        };
+        srt += &format!("{number}\n{} --> {}\n{}\n\n", time(start), time(samples.len()), fields[1]);
+        texts.push(fields[1].to_owned());
+        samples.resize(samples.len() + 15_000, 0.0);
+    }
+    tandem_audio::write_wav(&samples, 22_050, &mut File::create(recording).expect("made")).expect("written");
+    if let Some(path) = captions {
+        fs::write(path, srt).expect("written");
+    }
+    texts
 }
 
 #[cfg(target_os = "linux")]

@@ -369,3 +369,13 @@ fn no_config_file_crashes_the_program() {
         assert!(output.status.success() || text.contains("config.yaml"), "file {number}: {text}");
     }
 }
+
+/// The fuzzer begins with valid files: seeds that are refused would leave it at the door.
+#[test]
+fn seeds_of_the_fuzzer_are_good() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/config");
+    for name in ["all.yaml", "some.yaml"] {
+        let output = run(&format!("config check {}", seeds.join(name).display()));
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+}

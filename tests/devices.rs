@@ -66,6 +66,25 @@ fn two_vulkan_devices_learn_what_the_cpu_learns() {
     assert!(off < 1e-5, "a resumed run differs by {off}");
 }
 
+/// SPEC N1, P5: the vocoder's segments are made on the data lane's device, too, and it learns what it learns on the CPU.
+#[test]
+fn a_vocoder_learns_on_two_vulkan_devices_what_it_learns_on_the_cpu() {
+    let Some(gpus) = SoftwareGpus::find() else { return };
+    let work = Workplace::new(8, 1);
+    let settings = "--part vocoder --batch-size 2 --max-steps 3 --log-every 1";
+    work.trained("cpu", settings);
+    let mut dual = gpus.tandem(2, false).expect("two");
+    dual.args(work.arguments("dual", &format!("{settings} --data-gpu 1 --model-gpu 0")));
+    let output = dual.output().expect("it starts");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let off = difference(&work, "dual", "cpu");
+    assert!(off < 1e-3, "losses differ by {off}");
+    let lanes = &facts(&work, "dual")["lanes"];
+    assert_eq!((&lanes["mode"], &lanes["features"]), (&"multi-gpu".into(), &"data".into()));
+    let data = last_json(&output)["report"]["lanes"][0]["pool_reserved_bytes"].as_u64();
+    assert!(data.is_some_and(|bytes| bytes > 100_000), "segments were made on the data lane's device: {data:?}");
+}
+
 #[test]
 fn lavapipe_and_swiftshader_work_together_and_a_third_device_is_left_alone() {
     // SPEC D2, D3: three devices, two lanes.

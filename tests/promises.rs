@@ -1,6 +1,7 @@
 //! What Tandem promises its users: one module per promise, run on the real program.
 
 mod commands;
+mod comparisons;
 mod config;
 mod corpus;
 mod data;
@@ -13,6 +14,7 @@ mod memory;
 mod profile;
 mod report;
 mod scripts;
+mod segment;
 mod serve;
 mod simulate;
 mod support;

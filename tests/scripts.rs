@@ -89,3 +89,43 @@ fn each_checkout_runs_its_own_program() {
     fs::rename(&old, &new).expect("moved");
     assert_eq!(says(&new), ("old".to_owned(), true));
 }
+
+/// What takes minutes of its own is in CI although the README's command leaves it out: CUDA and the fuzz targets.
+#[cfg(unix)]
+#[test]
+fn ci_runs_what_the_test_command_only_does_when_asked() {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, root) = (tempfile::tempdir().expect("a folder"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+    };
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect(name);
+    // The two sections as they are, of a script whose others take the rest of the hour.
+    let script = read("scripts/test");
+    let start = script.find("say \"every format").expect("the section of the fuzz targets");
+    let end = script.find("say \"repeats under").expect("the section after both");
+    let head = "#!/usr/bin/env bash\nset -euo pipefail\ncd \"$(dirname \"$0\")/..\"\n. scripts/common.sh\n";
+    write("scripts/test", &format!("{head}{}", &script[start..end]));
+    write("scripts/common.sh", &read("scripts/common.sh"));
+    write("scripts/fuzz", "#!/bin/sh\necho \"fuzz $1\"\n");
+    write("bin/cargo", "#!/bin/sh\necho \"DOCS_RS=$DOCS_RS cargo $*\"\n");
+    write(".ci/run", &read(".ci/run"));
+    let run = |name: &str| {
+        let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").expect("set"));
+        let mut command = Command::new(folder.path().join(name));
+        for variable in ["CI", "TANDEM_CUDA", "TANDEM_FUZZ_SECONDS", "DOCS_RS"] {
+            command.env_remove(variable);
+        }
+        let output = command.env("PATH", path).output().expect("bash");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let ci = run(".ci/run");
+    assert!(ci.contains("fuzz 15\n"), "{ci}");
+    assert!(ci.contains("DOCS_RS=1 cargo check --release --locked -p tandem-cli --features cuda"), "{ci}");
+    let test = run("scripts/test");
+    assert!(!test.contains("fuzz ") && !test.contains("cargo"), "{test}");
+}

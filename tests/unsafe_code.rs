@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     // Asked for when it runs: the folder may have moved since it was built.
     PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("run by cargo")).join("../..")
 }
@@ -15,7 +15,8 @@ fn unsafe_blocks(source: &str) -> usize {
     code.map(|line| line.matches("unsafe {").count()).sum()
 }
 
-fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
+/// The Rust files below a folder.
+pub(crate) fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a folder").flatten() {
         let path = entry.path();
         if path.is_dir() {

@@ -1,4 +1,4 @@
-/* Disk faults on purpose, for scripts/campaign: LD_PRELOAD this into the program.
+/* Faults of disk and clock on purpose, for scripts/campaign: LD_PRELOAD this into the program.
  *
  *   FAULT_PATH   parts of paths, separated by ':'; only operations on files whose path has one of them count
  *   FAULT_AT     the number of the operation that fails, from 1; 0 or unset: none
@@ -6,6 +6,9 @@
  *                slow (FAULT_MS each, from FAULT_AT on)
  *   FAULT_COUNT  how many operations fail from there on; 0: all
  *   FAULT_TRACE  file that gets a line for each operation that counts
+ *
+ *   CLOCK_BEFORE, CLOCK_AFTER  seconds by which the wall clock is off, up to and from reading number CLOCK_AT on
+ *   CLOCK_TRACE  file that exists afterwards if the wall clock was read. The monotonic clock goes on, as it does when one is set.
  *
  * Operations: opening for writing, write, pwrite, fsync, fdatasync, ftruncate, mkdir, rename, unlink, rmdir. What the program
  * asks the kernel for without the C library (rustix: the last rename of a temporary file) is not seen; the operations before
@@ -23,6 +26,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -138,3 +142,35 @@ ON_PATH(mkdir, "mkdir", (const char *path, mode_t mode), (path, mode))
 ON_PATH(rename, "rename", (const char *path, const char *to), (path, to))
 ON_PATH(unlink, "unlink", (const char *path), (path))
 ON_PATH(rmdir, "rmdir", (const char *path), (path))
+
+/* Seconds by which this reading of the wall clock is off. */
+static long off(void) {
+  static atomic_long readings;
+  if (!getenv("CLOCK_AT")) return 0;
+  const char *trace = getenv("CLOCK_TRACE");
+  long now = atomic_fetch_add(&readings, 1) + 1;
+  if (trace && now == 1) {
+    int fd = syscall(SYS_openat, AT_FDCWD, trace, O_WRONLY | O_CREAT, 0644);
+    if (fd >= 0) syscall(SYS_close, fd);
+  }
+  return number(now < number("CLOCK_AT") ? "CLOCK_BEFORE" : "CLOCK_AFTER");
+}
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+  int failed = (int)syscall(SYS_clock_gettime, id, now);
+  if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) now->tv_sec += off();
+  return failed;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+  int failed = (int)syscall(SYS_gettimeofday, now, zone);
+  if (!failed) now->tv_sec += off();
+  return failed;
+}
+
+time_t time(time_t *now) {
+  struct timespec found;
+  clock_gettime(CLOCK_REALTIME, &found);
+  if (now) *now = found.tv_sec;
+  return found.tv_sec;
+}

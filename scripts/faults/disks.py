@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from bench import STEPS, Broken, decent, digest, logged, same
+from bench import AS_ROOT, STEPS, Broken, Skipped, decent, digest, logged, same, unmount
 from kills import settings
 
 # Where a fault strikes, and whether a run may fail because of it. What is only for later or for show must not end a run.
@@ -28,10 +28,11 @@ def shim(bench, place, kind, number, reference):
     random = bench.random("disk", place, kind, number)
     folder = bench.fresh("disk")
     count = random.choice([1, 0])
-    there = operations(reference, PLACES[place])
+    # Only a write can be short; every other operation would be done as always.
+    there = operations(reference, PLACES[place], "write" if kind == "short" else None)
     if not there:
         return "nothing is written there"
-    at = random.randint(1, there)
+    at = random.choice(there)
     trace = folder / "trace"
     env = bench.fault(PLACES[place], kind, at, 0 if kind == "slow" else count, 20, trace)
     more = settings(folder, random)
@@ -51,9 +52,11 @@ def shim(bench, place, kind, number, reference):
     return "error, then resumed" if outcome.code else "finished all the same"
 
 
-def operations(reference, parts):
-    """How many operations a run has there."""
-    return sum(any(part in line for part in parts) for line in open(reference / "operations"))
+def operations(reference, parts, kind=None):
+    """The numbers of the operations that a run has there; of one kind, if it is given."""
+    words = (line.split(" ", 2) for line in open(reference / "operations"))
+    there = [word for _, word, path in words if any(part in path for part in parts)]
+    return [number for number, word in enumerate(there, 1) if kind in (None, word)]
 
 
 def told(outcome):
@@ -77,18 +80,11 @@ def resumes(bench, folder, more, reference, gaps=False):
     bench.inspect(folder)
 
 
-AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
-
-
 def mount(folder, options):
     """A small disk in memory, or other options for it. Not everybody may: then the case is skipped."""
     done = subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True)
     if done.returncode != 0:
-        raise PermissionError(done.stderr)
-
-
-def unmount(folder):
-    subprocess.run([*AS_ROOT, "umount", "-l", str(folder)], capture_output=True)
+        raise Skipped(done.stderr)
 
 
 def full(bench, number, reference):

@@ -8,7 +8,7 @@ HEAD = """# Faults on purpose
 
 What `scripts/campaign` did and found; the page is written by it. Every moment and place is drawn from the seed and the number of
 the case, so `scripts/campaign --seed S` strikes at the same operations again (kills at "any time" go by the clock). A run is of the
-smoke model, 12 steps on a corpus of 12 made clips, with a checkpoint after every step, validation, samples, a cache on the disk and
+smoke model, 16 steps on a corpus of 12 made clips, with a checkpoint after every step, validation, samples, a cache on the disk and
 TensorBoard; it counts as resumed when its losses, validations, weights and optimizer state are bit for bit those of the run that
 nobody interrupted (on software GPUs: losses within 1e-3). A fault counts as told when the error names the place and what to do.
 """
@@ -17,8 +17,10 @@ nobody interrupted (on software GPUs: losses within 1e-3). A fault counts as tol
 def write(path, results):
     seeds = sorted({r["seed"] for r in results})
     commits = sorted({r["commit"] for r in results if r["commit"]})
+    programs = sorted({r.get("program", "unknown") for r in results})
     lines = [HEAD, f"Written {datetime.date.today()}; seeds {', '.join(map(str, seeds))}; "
-             f"{platform.system()} {platform.machine()}; commits {', '.join(commits) or 'unknown'}; "
+             f"{platform.system()} {platform.machine()}; commits {', '.join(commits) or 'unknown'} (of the scripts); "
+             f"programs (SHA-256) {', '.join(programs)}; "
              f"{sum(r['seconds'] for r in results) / 60:.0f} minutes.", ""]
     killed = [r for r in results if r["part"] == "kills"]
     if killed:
@@ -32,7 +34,8 @@ def write(path, results):
             aims = ", ".join(f"{aim} {n}" for aim, n in hits.most_common())
             lines.append(f"| {what} | {len(of)} | {sum(hits.values())} | {aims} | {broken(of)} |")
         lines.append("")
-    for part, title in (("disk", "Disk"), ("corpus", "Corpus that changes under a run"), ("device", "Lanes and devices")):
+    for part, title in (("disk", "Disk"), ("corpus", "Corpus that changes under a run"),
+                        ("clock", "Clock that jumps"), ("device", "Lanes and devices")):
         of_part = [r for r in results if r["part"] == part]
         if of_part:
             lines += [f"## {title}", "", "| fault | times | how it ended | promises broken |", "|---|---|---|---|"]

@@ -1,9 +1,10 @@
 """A long run: memory, threads and open files stay as they are."""
 
+import json
 import os
 import time
 
-from bench import Broken
+from bench import TIMEOUT, Broken, cpu_seconds, number
 
 
 def sample(pid):
@@ -18,8 +19,17 @@ def soak(bench, steps):
             "--sample-every", str(max(steps // 20, 10)), "--cache", "ram", "--tensorboard-log-dir", str(folder / "tb"),
             "--autotune", "--backend", "cpu", "--epochs", "1000000", "--metrics", "0"]
     child = bench.start(folder, more, steps=steps)
-    seen = []
+    seen, log, grew, length = [], folder / "run/log.jsonl", time.monotonic(), -1
+    before = 0.0
     while child.poll() is None:
+        # A step takes milliseconds; so much computed without one is a run that hangs, and so long without anything computed.
+        now, (computed, wants_more) = log.stat().st_size if log.exists() else 0, cpu_seconds(child.pid)
+        if now != length or wants_more:
+            grew, length, before = time.monotonic(), now, computed if now != length else before
+        if time.monotonic() - grew > TIMEOUT or computed > before + TIMEOUT:
+            child.kill()
+            child.wait()
+            raise Broken(f"no step in {computed - before:.0f} s of CPU")
         try:
             seen.append(sample(child.pid))
         except (FileNotFoundError, KeyError, ProcessLookupError):
@@ -28,6 +38,16 @@ def soak(bench, steps):
     child.outputs[1].seek(0)
     if child.returncode != 0:
         raise Broken(f"exit code {child.returncode}: {child.outputs[1].read()[-500:]}")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    done = [line["step"] for line in lines if "loss" in line]
+    if done != list(range(1, steps + 1)):
+        raise Broken(f"{len(done)} steps in the log, up to {done[-1:]}, not {steps}")
+    bad = next((line for line in lines if not number(line.get("loss", line.get("validation")))), None)
+    if bad:
+        raise Broken(f"not finite: {bad}")
+    kept = len(list((folder / "run/checkpoints").glob("step-*")))
+    if kept > 3:
+        raise Broken(f"{kept} checkpoints instead of the last two and the best")
     if len(seen) < 12:
         raise Broken("too short to see anything")
     middle, end = seen[len(seen) // 3: 2 * len(seen) // 3], seen[2 * len(seen) // 3:]

@@ -6,17 +6,17 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use symphonia::core::codecs::audio::AudioDecoderOptions;
+use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as SymphoniaError;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 
 use crate::wav;
 
 /// Enough for every header seen in the wild; WAV files with more before the data are read whole.
-const HEADER_BYTES: usize = 4096;
+pub(crate) const HEADER_BYTES: usize = 4096;
 /// Speech clips are short; a file or a clip beyond these is a mistake that should not fill the memory.
 const LARGEST_FILE: u64 = 1 << 30;
 /// See [`LARGEST_FILE`].
@@ -223,7 +223,7 @@ pub fn probe(bytes: &mut (impl Read + Seek + ?Sized)) -> Result<Shape, AudioErro
 }
 
 /// From the STREAMINFO block, which is always first.
-fn flac_shape(head: &[u8]) -> Option<Shape> {
+pub(crate) fn flac_shape(head: &[u8]) -> Option<Shape> {
     let info = head.get(8..42)?;
     if head[4] & 0x7F != 0 {
         return None;
@@ -294,60 +294,81 @@ impl Decoder {
 
     fn with_symphonia(&mut self, container: Container, out: &mut Vec<f32>) -> Result<Shape, AudioError> {
         let flac = if container == Container::Flac { flac_shape(&self.bytes) } else { None };
-        let source = Cursor::new(std::mem::take(&mut self.bytes));
-        let stream = MediaSourceStream::new(Box::new(source), Default::default());
-        let mut hint = Hint::new();
-        hint.with_extension(container.extension());
-        let mut format = symphonia::default::get_probe()
-            .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
-            .map_err(decoder_error)?;
+        let source = Box::new(Cursor::new(std::mem::take(&mut self.bytes)));
+        let mut packets = Packets::open(container, source, std::mem::take(&mut self.interleaved))?;
         let start = out.len();
-        let (rate, channels) = self.decode_track(container, &mut *format, out)?;
+        while packets.append(out)? {
+            let rate = packets.spec.map_or(0, |(rate, _)| rate);
+            self.check((out.len() - start) as u64, rate)?;
+        }
         let samples = (out.len() - start) as u64;
         check_finite(&out[start..])?;
-        match flac {
-            _ if samples == 0 => Err(AudioError::Empty),
-            // The stream's own count tells of a cut that the last whole frame hides.
-            Some(promised) if samples < promised.samples => Err(AudioError::Truncated { missing: None }),
-            _ => Ok(Shape { rate, channels, samples }),
-        }
+        let (rate, channels) = packets.finish(samples, flac.map(|shape| shape.samples))?;
+        self.interleaved = packets.interleaved;
+        Ok(Shape { rate, channels, samples })
     }
+}
 
-    fn decode_track(
-        &mut self,
+/// The packets of an audio file, one after the other, by symphonia.
+pub(crate) struct Packets {
+    container: Container,
+    format: Box<dyn FormatReader>,
+    decoder: Box<dyn AudioDecoder>,
+    track: u32,
+    /// Samples that the track says it has, if that can be believed.
+    promised: Option<u64>,
+    /// The same, true or estimated.
+    pub(crate) estimated: Option<u64>,
+    /// Rate and channels, from the first packet on.
+    pub(crate) spec: Option<(u32, u16)>,
+    interleaved: Vec<f32>,
+}
+
+impl Packets {
+    pub(crate) fn open(
         container: Container,
-        format: &mut dyn FormatReader,
-        out: &mut Vec<f32>,
-    ) -> Result<(u32, u16), AudioError> {
+        source: Box<dyn MediaSource>,
+        interleaved: Vec<f32>,
+    ) -> Result<Packets, AudioError> {
+        let stream = MediaSourceStream::new(source, Default::default());
+        let mut hint = Hint::new();
+        hint.with_extension(container.extension());
+        let format = symphonia::default::get_probe()
+            .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
+            .map_err(decoder_error)?;
         let no_track = || AudioError::Decoder("no audio track".to_owned());
         let track = format.default_track(TrackType::Audio).ok_or_else(no_track)?;
         let id = track.id;
         // An MP3 without a length in its tag gets one estimated from its beginning; trimming to that loses speech.
         let exact = container != Container::Mp3 || track.delay.is_some();
-        let promised = track.num_frames.filter(|_| exact);
+        let estimated = track.num_frames;
+        let promised = estimated.filter(|_| exact);
         let options = AudioDecoderOptions::default().gapless(exact);
         let parameters = track.codec_params.as_ref().and_then(|params| params.audio()).ok_or_else(no_track)?;
-        let mut decoder =
+        let decoder =
             symphonia::default::get_codecs().make_audio_decoder(parameters, &options).map_err(decoder_error)?;
-        let (mut spec, start) = (None, out.len());
+        Ok(Packets { container, format, decoder, track: id, promised, estimated, spec: None, interleaved })
+    }
+
+    /// Appends the mono samples of the next packet; whether there was one.
+    pub(crate) fn append(&mut self, out: &mut Vec<f32>) -> Result<bool, AudioError> {
         loop {
-            let packet = match format.next_packet() {
+            let packet = match self.format.next_packet() {
                 Ok(Some(packet)) => packet,
-                Ok(None) => break,
+                Ok(None) => return Ok(false),
                 Err(SymphoniaError::IoError(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(AudioError::Truncated { missing: None });
                 }
                 Err(error) => return Err(decoder_error(error)),
             };
-            if packet.track_id != id {
+            if packet.track_id != self.track {
                 continue;
             }
-            let decoded = decoder.decode(&packet).map_err(decoder_error)?;
+            let decoded = self.decoder.decode(&packet).map_err(decoder_error)?;
             let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
-            if *spec.get_or_insert((rate, channels as u16)) != (rate, channels as u16) || channels == 0 {
+            if *self.spec.get_or_insert((rate, channels as u16)) != (rate, channels as u16) || channels == 0 {
                 return Err(AudioError::Malformed("the rate or the channels change within the file"));
             }
-            self.check((out.len() - start) as u64, rate)?;
             decoded.copy_to_vec_interleaved(&mut self.interleaved);
             if channels == 1 {
                 out.extend_from_slice(&self.interleaved);
@@ -355,11 +376,20 @@ impl Decoder {
                 let scale = 1.0 / channels as f32;
                 out.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
             }
+            return Ok(true);
         }
-        if container == Container::Mp3 && promised.is_some_and(|promised| ((out.len() - start) as u64) < promised) {
-            return Err(AudioError::Truncated { missing: None });
+    }
+
+    /// Rate and channels, when so many samples are all there were and FLAC's header promises so many.
+    pub(crate) fn finish(&self, samples: u64, flac: Option<u64>) -> Result<(u32, u16), AudioError> {
+        let cut = self.container == Container::Mp3 && self.promised.is_some_and(|promised| samples < promised);
+        match flac {
+            _ if cut && self.spec.is_some() => Err(AudioError::Truncated { missing: None }),
+            _ if samples == 0 => Err(AudioError::Empty),
+            // The stream's own count tells of a cut that the last whole frame hides.
+            Some(promised) if samples < promised => Err(AudioError::Truncated { missing: None }),
+            _ => self.spec.ok_or(AudioError::Empty),
         }
-        spec.ok_or(AudioError::Empty)
     }
 }
 

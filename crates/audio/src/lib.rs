@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `wav.rs` | WAV: a header parser of our own, PCM and float straight to `f32`, damage named |
 //! | `decode.rs` | any file to mono samples: WAV by `wav.rs`; FLAC, MP3 and OGG by symphonia; lengths from headers |
+//! | `recording.rs` | [`Recording`]: a file of any length, decoded block by block |
 //! | `processing.rs` | [`Processing`]: silence at both ends cut, loudness normalized, by what is heard in a clip |
 //! | `resample.rs` | to another rate, whole clips |
 //! | `mel.rs` | [`MelSettings`], Slaney filters, and [`LogMel`]: samples to log-mel frames, equal to librosa's |
@@ -12,7 +13,7 @@
 //! | `cepstrum/` | [`mel_cepstra`], [`distortion`]: mel-cepstral distortion, equal to `pymcd`'s |
 //! | `vocoder/` | [`Vocoder`]: log-mel to waveform; [`GriffinLim`] (it sounds metallic) |
 //! | `mel_stats.rs` | [`MelStats`]: normalization of each band |
-//! | `write.rs` | samples to a 16-bit WAV file |
+//! | `write.rs`, `flac.rs` | samples to a 16-bit WAV or FLAC file |
 //! | `formant.rs` | [`formant`]: a small synthesizer whose sounds have known times, for tests and the demo |
 //!
 //! ```
@@ -30,11 +31,13 @@
 
 mod cepstrum;
 mod decode;
+mod flac;
 pub mod formant;
 mod mel;
 mod mel_stats;
 mod pitch;
 mod processing;
+mod recording;
 mod resample;
 mod simd;
 mod vocoder;
@@ -43,11 +46,15 @@ mod write;
 
 pub use cepstrum::{CEPSTRUM_PERIOD, MelCepstrum, distortion, mel_cepstra, warp_cepstra};
 pub use decode::{AudioError, Decoder, SampleFault, Shape, open_audio, probe};
+pub use flac::{FlacEncoder, write_flac};
 pub use mel::{LogMel, MelSettings, Padding, SettingsError, hann_window, mel_filters};
 pub use mel_stats::MelStats;
 pub use pitch::PitchTracker;
 pub use processing::{Levels, Processing, loudness_gain, speech_range};
+pub use recording::Recording;
 pub use resample::Resampler;
-pub use vocoder::{GriffinLim, Prior, SourceFilter, SourceStream, Vocoder, WaveformStream, open_vocoder};
+pub use vocoder::{
+    GriffinLim, MOST_LOG_MEL, Prior, SourceFilter, SourceStream, SourceTables, Vocoder, WaveformStream, open_vocoder,
+};
 pub use wav::parse_wav;
 pub use write::{WavWriter, write_wav};

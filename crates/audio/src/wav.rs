@@ -40,14 +40,26 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// Bytes of a sample of all channels.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.encoding.bytes() * usize::from(self.channels)
+    }
+
     pub(crate) fn shape(&self) -> Shape {
-        let frame = self.encoding.bytes() * usize::from(self.channels);
-        Shape { rate: self.rate, channels: self.channels, samples: (self.data_len / frame) as u64 }
+        let samples = (self.data_len / self.frame_bytes()) as u64;
+        Shape { rate: self.rate, channels: self.channels, samples }
     }
 }
 
-/// Reads the header of a WAV file of `file_len` bytes from its beginning, or from the whole of it.
+/// Reads the header of a clip of `file_len` bytes from its beginning, or from the whole of it.
 pub(crate) fn header(bytes: &[u8], file_len: usize) -> Result<Header, AudioError> {
+    let header = recording_header(bytes, file_len)?;
+    check_length(header.shape().samples, header.rate)?;
+    Ok(header)
+}
+
+/// The same for a recording of any length.
+pub(crate) fn recording_header(bytes: &[u8], file_len: usize) -> Result<Header, AudioError> {
     if bytes.len() < 12 || &bytes[..4] != b"RIFF" || &bytes[8..12] != b"WAVE" {
         return Err(AudioError::NotAudio);
     }
@@ -74,9 +86,7 @@ pub(crate) fn header(bytes: &[u8], file_len: usize) -> Result<Header, AudioError
                 if len < encoding.bytes() * usize::from(channels) {
                     return Err(AudioError::Empty);
                 }
-                let header = Header { rate, channels, encoding, data_start: body, data_len: len };
-                check_length(header.shape().samples, rate)?;
-                return Ok(header);
+                return Ok(Header { rate, channels, encoding, data_start: body, data_len: len });
             }
             _ => {}
         }
@@ -126,7 +136,12 @@ fn parse_format(chunk: &[u8]) -> Result<(u32, u16, Encoding), AudioError> {
 /// [`AudioError`] if the bytes are no WAV file, or a damaged one; `out` may have got some samples by then.
 pub fn parse_wav(bytes: &[u8], out: &mut Vec<f32>) -> Result<Shape, AudioError> {
     let header = header(bytes, bytes.len())?;
-    let data = &bytes[header.data_start..header.data_start + header.data_len];
+    decode_frames(&header, &bytes[header.data_start..header.data_start + header.data_len], out)?;
+    Ok(header.shape())
+}
+
+/// Decodes whole frames of a file with this header to mono samples, appended to `out`.
+pub(crate) fn decode_frames(header: &Header, data: &[u8], out: &mut Vec<f32>) -> Result<(), AudioError> {
     let channels = usize::from(header.channels);
     let start = out.len();
     match header.encoding {
@@ -142,7 +157,7 @@ pub fn parse_wav(bytes: &[u8], out: &mut Vec<f32>) -> Result<Shape, AudioError> 
     if matches!(header.encoding, Encoding::F32 | Encoding::F64) {
         check_finite(&out[start..])?;
     }
-    Ok(header.shape())
+    Ok(())
 }
 
 /// Averages the channels of each frame.

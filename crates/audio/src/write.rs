@@ -83,9 +83,13 @@ fn header(samples: u64, rate: u32) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
+/// A sample as 16 bits: beyond ±1 it is clipped, and what is not a number is silence.
+pub(crate) fn quantized(sample: f32) -> i16 {
+    (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16
+}
+
 fn pcm(samples: &[f32]) -> Vec<u8> {
-    let value = |sample: &f32| ((sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).to_le_bytes();
-    samples.iter().flat_map(value).collect()
+    samples.iter().flat_map(|&sample| quantized(sample).to_le_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod devices;
 mod from_table;
 mod profile;
 mod report;
+mod segment;
 mod serve;
 mod simulate;
 mod synth;
@@ -26,6 +27,7 @@ pub(crate) use devices::*;
 pub(crate) use from_table::*;
 pub(crate) use profile::*;
 pub(crate) use report::*;
+pub(crate) use segment::*;
 pub(crate) use serve::*;
 pub(crate) use simulate::*;
 pub(crate) use synth::*;
@@ -47,6 +49,7 @@ pub(crate) use train::*;
   tandem config init config.yaml                   a file with every setting
   tandem doctor my-voice                           what is wrong with a corpus
   tandem prepare my-voice                          index and features, once
+  tandem segment lecture.mp3 new-voice             clips out of long recordings
   tandem convert my-voice --to piper other         the same corpus in another layout
   tandem pack my-voice --shards my-shards          the same corpus in tar files
   tandem load my-voice --epochs 2                  how fast it loads

@@ -6,7 +6,9 @@
 
 use std::path::Path;
 
-use tandem_data::{ConvertError, CorpusError, FaultReport, Format, MetadataError, PreviewClip};
+use tandem_data::{
+    ConvertError, CorpusError, FaultReport, Format, MetadataError, PreviewClip, SegmentError, SkippedSpeech,
+};
 use tandem_device::{OpenError, SelfTestError, WrongResult};
 use tandem_synth::SynthesisError;
 use tandem_train::checkpoint::FORMAT;
@@ -144,6 +146,52 @@ impl Explain for ConvertError {
                 Text::Message("cannot-write", vec![("path", path.as_path().into()), ("reason", shown(error))])
             }
             ConvertError::NothingUsable(first) => list(Text::Message("error-nothing-usable", Vec::new()), first),
+            other => shown(other),
+        }
+    }
+}
+
+impl Explain for SegmentError {
+    fn text(&self) -> Text {
+        let about = |key, path: &Path| Text::Message(key, vec![("path", path.into())]);
+        match self {
+            SegmentError::NoRecordings(path) => about("error-no-recordings", path),
+            SegmentError::Recording(path, error) => at(path, error),
+            SegmentError::SameName(first, second) => {
+                let values = vec![("first", first.as_path().into()), ("second", second.as_path().into())];
+                Text::Message("error-same-clip-names", values)
+            }
+            SegmentError::Captions(path, error) => at(path, error),
+            SegmentError::SeveralCaptions(path, found) => {
+                let lines = found.iter().map(|path| path.as_path().into()).collect();
+                Text::List(Box::new(about("error-several-captions", path)), lines)
+            }
+            SegmentError::OneCaptions(path, recordings) => Text::Message(
+                "error-one-captions",
+                vec![("path", path.as_path().into()), ("recordings", shown(recordings))],
+            ),
+            SegmentError::TextCount { path, texts, clips } => {
+                let counts = [("texts", shown(texts)), ("clips", shown(clips))];
+                Text::Message("error-text-count", [("path", path.as_path().into())].into_iter().chain(counts).collect())
+            }
+            SegmentError::TextEncoding(path, line) => {
+                Text::Message("error-text-encoding", vec![("path", path.as_path().into()), ("line", shown(line))])
+            }
+            SegmentError::Lengths(least, most) => {
+                Text::Message("error-clip-lengths", vec![("least", shown(least)), ("most", shown(most))])
+            }
+            SegmentError::NothingToCut(first) => {
+                let line = |it: &SkippedSpeech| shown(format!("{}, {}: {}", it.path.display(), it.place, it.reason));
+                Text::List(
+                    Box::new(Text::Message("error-nothing-to-cut", Vec::new())),
+                    first.iter().map(line).collect(),
+                )
+            }
+            SegmentError::NotEmpty(path) => about("error-not-begun", path),
+            SegmentError::Locked(path) => about("error-other-writer", path),
+            SegmentError::Io(path, error) => {
+                Text::Message("cannot-write", vec![("path", path.as_path().into()), ("reason", shown(error))])
+            }
             other => shown(other),
         }
     }

@@ -193,8 +193,7 @@ impl Alignment {
     /// [`TextGridError`] if it has no tier of tokens without gaps.
     pub fn from_text_grid(bytes: &[u8]) -> Result<Alignment, TextGridError> {
         let text = decode(bytes).ok_or(TextGridError::NotATextGrid)?;
-        let mut values = Values(&text);
-        let tiers = values.tiers().ok_or(TextGridError::NotATextGrid)?;
+        let tiers = text_grid_tiers(&text).ok_or(TextGridError::NotATextGrid)?;
         let named = |name: &str| tiers.iter().find(|tier| tier.name == name).map(|tier| &tier.intervals);
         let tokens = named(TIER).filter(|tokens| !tokens.is_empty()).ok_or(TextGridError::NoTier)?.clone();
         let gap = |pair: &[AlignedToken]| (pair[0].end - pair[1].start).abs() > 1e-6 || pair[1].end < pair[1].start;
@@ -209,7 +208,7 @@ impl Alignment {
 }
 
 /// UTF-8 or, with a byte order mark, UTF-16.
-fn decode(bytes: &[u8]) -> Option<String> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<String> {
     let wide = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|two| unit([two[0], two[1]])).collect();
         String::from_utf16(&units).ok()
@@ -222,10 +221,16 @@ fn decode(bytes: &[u8]) -> Option<String> {
     }
 }
 
-struct Tier {
-    name: String,
+/// The tiers of a TextGrid, if it is one.
+pub(crate) fn text_grid_tiers(text: &str) -> Option<Vec<Tier>> {
+    Values(text).tiers()
+}
+
+/// A tier of a TextGrid.
+pub(crate) struct Tier {
+    pub(crate) name: String,
     /// None for a tier of points.
-    intervals: Vec<AlignedToken>,
+    pub(crate) intervals: Vec<AlignedToken>,
 }
 
 /// The values of a Praat text file: strings in quotes, numbers and flags that stand by themselves. Everything else is there for

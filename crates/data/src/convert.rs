@@ -345,7 +345,7 @@ pub(crate) fn file_name(id: &str) -> String {
 }
 
 /// A field between `|`, in quotes if only they keep it together.
-fn piped(field: &str) -> String {
+pub(crate) fn piped(field: &str) -> String {
     let opens = field.starts_with('"') && field.matches('"').count() % 2 == 1;
     match (field.contains('|'), opens) {
         (true, _) => quoted(field),

@@ -18,6 +18,7 @@
 //! | `files.rs` | files that are there whole or not at all |
 //! | `convert.rs` | [`convert`]: a corpus written in another format |
 //! | `pack.rs` | [`pack`]: a corpus packed into tar shards |
+//! | `segment/` | [`segment`](segment()): long recordings and their captions to a corpus of clips |
 //! | `doctor.rs` | [`examine`]: everything that is odd about a corpus, before a single step |
 //!
 //! ```
@@ -61,6 +62,7 @@ mod index;
 mod load;
 mod pack;
 mod plan;
+mod segment;
 mod sources;
 
 pub use alignment::{AlignedToken, Alignment, FrameTimes, TextGridError};
@@ -76,7 +78,13 @@ pub use fault::{ClipFault, FaultReport, FoundFault, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use pack::{Packed, SHARD_CLIPS, pack};
-pub use plan::{ClipSize, Padding, PlanSettings, PlannedBatch, Shard, padding, plan};
+pub use plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
+pub use segment::{
+    Activity, Caption, CaptionFault, CaptionKind, CaptionPlace, Captions, CaptionsError, ClipAudio, Cut, CutSettings,
+    Cuts, LevelMeter, Levels, Oddity, STRIP_AROUND_S, SegmentError, SegmentSettings, SegmentStage, Segmented,
+    SegmentedClip, SkippedSpeech, TimedWord, cut_captions, cut_pauses, find_recordings, odd_clips, parse_captions,
+    segment, strip_heights,
+};
 pub use sources::{
     Ambiguity, AudioBytes, Evidence, Fields, Format, Metadata, MetadataError, Part, Preview, PreviewClip, Reading,
     Record, Source, open_source, parse_row,

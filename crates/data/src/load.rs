@@ -15,7 +15,7 @@ use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::durations::Durations;
 use crate::fault::{ClipFault, FaultReport, FoundFault, Ledger, Tolerance};
-use crate::plan::{ClipSize, PlanSettings, PlannedBatch, Shard, plan};
+use crate::plan::{Balance, ClipSize, PlanSettings, PlannedBatch, Shard, balanced, plan, plan_drawn};
 
 /// How a corpus is loaded. By default log-mel, without references.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -193,7 +193,15 @@ impl Loader {
 
     /// The batches of an epoch.
     pub fn plan(&self, epoch: u64) -> Vec<PlannedBatch> {
-        plan(&self.settings.plan, epoch, &self.shared.sizes, &self.subset)
+        let (settings, sizes) = (&self.settings.plan, &self.shared.sizes);
+        match settings.balance {
+            Balance::Off => plan(settings, epoch, sizes, &self.subset),
+            Balance::Speaker => {
+                let speaker = |clip: u32| self.shared.corpus.entry(clip).speaker;
+                let drawn = balanced(settings.seed, epoch, &self.subset, speaker);
+                plan_drawn(settings, epoch, sizes, &self.subset, &drawn)
+            }
+        }
     }
 
     /// A batch at least as large as any of any epoch: the longest clips together. `None` without a clip.

@@ -2,7 +2,10 @@
 //!
 //! All clips are shuffled; in pools of some dozen batches they are sorted by a slightly blurred length and cut into
 //! batches; the batches are shuffled. So clips of a batch have nearly the same length, yet other company each epoch.
+//!
+//! With [`Balance::Speaker`] an epoch is as long as without it, but every speaker has the same share of it ([`balanced`]).
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +17,8 @@ const POOL_BATCHES: usize = 32;
 const BLUR: f64 = 0.04;
 /// The most shapes that static batches come in.
 const SHAPES: usize = 8;
+/// Tells the draws of speakers from all others.
+const BALANCE: u64 = 0x6261_6C61_6E63_6564;
 
 /// The size of a clip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +27,17 @@ pub struct ClipSize {
     pub frames: u32,
     /// Tokens of its text.
     pub tokens: u32,
+}
+
+/// Whose clips an epoch has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Balance {
+    /// Every clip once.
+    #[default]
+    Off,
+    /// As many clips of each speaker: those of rare speakers more than once, of common ones some.
+    Speaker,
 }
 
 /// How batches are formed. The defaults are those of `tandem load`.
@@ -35,11 +51,14 @@ pub struct PlanSettings {
     pub static_shapes: bool,
     /// Shuffles and cuts, nothing else: the order that the benchmark of other loaders prescribes.
     pub plain_order: bool,
+    /// Whose clips an epoch has.
+    #[serde(default)]
+    pub balance: Balance,
 }
 
 impl Default for PlanSettings {
     fn default() -> Self {
-        PlanSettings { batch_size: 32, seed: 1, static_shapes: false, plain_order: false }
+        PlanSettings { batch_size: 32, seed: 1, static_shapes: false, plain_order: false, balance: Balance::Off }
     }
 }
 
@@ -94,16 +113,61 @@ pub(crate) fn order(count: usize, seed: u64) -> Vec<u32> {
     numbers
 }
 
+/// The clips of an epoch in which every speaker has the same share: as many as `subset` has, drawn from it. `speaker(clip)` says
+/// whose a clip is.
+///
+/// The clips of a speaker lie in passes, each of which has all of them in another order, by seed, speaker and pass; an epoch takes
+/// the next ones. So after any number of epochs two clips of a speaker were taken equally often, or one of them once more; the
+/// places of an epoch that cannot be shared out evenly go round; and nothing needs to be remembered to resume.
+pub fn balanced(seed: u64, epoch: u64, subset: &[u32], speaker: impl Fn(u32) -> u16) -> Vec<u32> {
+    let mut by_speaker: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
+    for &clip in subset {
+        by_speaker.entry(speaker(clip)).or_default().push(clip);
+    }
+    let (places, speakers) = (subset.len() as u128, by_speaker.len().max(1) as u128);
+    let mut drawn = Vec::with_capacity(subset.len());
+    for (number, (speaker, clips)) in by_speaker.iter().enumerate() {
+        // Places of this speaker before an epoch. Over all speakers they add up to all places (Hermite's identity).
+        let before = |epoch: u64| (u128::from(epoch) * places + number as u128) / speakers;
+        let (mut pass, mut order) = (None, Vec::new());
+        for place in before(epoch)..before(epoch + 1) {
+            let (of, at) = ((place / clips.len() as u128) as u64, (place % clips.len() as u128) as usize);
+            if pass.replace(of) != Some(of) {
+                order.clone_from(clips);
+                Random::at(&[seed, BALANCE, u64::from(*speaker), of]).shuffle(&mut order);
+            }
+            drawn.push(order[at]);
+        }
+    }
+    drawn
+}
+
 /// The batches of an epoch over the clips `subset` (numbers into `sizes`); none without a clip.
 ///
 /// # Panics
 ///
 /// If a number of `subset` is not one of `sizes`.
 pub fn plan(settings: &PlanSettings, epoch: u64, sizes: &[ClipSize], subset: &[u32]) -> Vec<PlannedBatch> {
+    plan_drawn(settings, epoch, sizes, subset, subset)
+}
+
+/// The same of the clips `drawn`, which are some of `subset`, and may be in it more than once. Shapes are those of `subset`: they
+/// do not change from epoch to epoch.
+///
+/// # Panics
+///
+/// If a number of `drawn` or `subset` is not one of `sizes`.
+pub fn plan_drawn(
+    settings: &PlanSettings,
+    epoch: u64,
+    sizes: &[ClipSize],
+    subset: &[u32],
+    drawn: &[u32],
+) -> Vec<PlannedBatch> {
     let batch_size = settings.batch_size.max(1);
     // Epochs of one seed and seeds of one epoch must not be shifted copies of each other.
     let mut random = Random::new(Random::new(settings.seed).next() ^ epoch.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-    let mut clips = subset.to_vec();
+    let mut clips = drawn.to_vec();
     if settings.plain_order {
         Random::new(settings.seed.wrapping_add(epoch)).shuffle(&mut clips);
         return numbered(clips.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)).collect(), epoch);
@@ -217,13 +281,13 @@ pub fn padding(batches: &[PlannedBatch], sizes: &[ClipSize]) -> Padding {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     use super::*;
     use proptest::prelude::*;
 
     fn settings(static_shapes: bool) -> PlanSettings {
-        PlanSettings { batch_size: 32, seed: 7, static_shapes, plain_order: false }
+        PlanSettings { batch_size: 32, seed: 7, static_shapes, ..PlanSettings::default() }
     }
 
     /// Durations like LJSpeech's: 1.1 to 10.1 s, mean 6.6 s, skewed to the long end.
@@ -307,7 +371,7 @@ mod tests {
         assert_eq!(order(5, 1234), plain(5, 0));
         fn plain(count: usize, epoch: u64) -> Vec<u32> {
             let sizes = vec![ClipSize { frames: 1, tokens: 1 }; count];
-            let settings = PlanSettings { batch_size: 2, seed: 1234, static_shapes: false, plain_order: true };
+            let settings = PlanSettings { batch_size: 2, seed: 1234, plain_order: true, ..PlanSettings::default() };
             let all: Vec<u32> = (0..count as u32).collect();
             plan(&settings, epoch, &sizes, &all).into_iter().flat_map(|batch| batch.clips).collect()
         }
@@ -324,7 +388,7 @@ mod tests {
         ) {
             let sizes: Vec<ClipSize> = lengths.iter().map(|&(frames, tokens)| ClipSize { frames, tokens }).collect();
             let subset: Vec<u32> = (0..sizes.len() as u32).filter(|n| n % 3 != 1).collect();
-            let settings = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
+            let settings = PlanSettings { batch_size, seed, static_shapes, ..PlanSettings::default() };
             let batches = plan(&settings, epoch, &sizes, &subset);
             prop_assert_eq!(&batches, &plan(&settings, epoch, &sizes, &subset));
             let mut seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.clone()).collect();
@@ -339,5 +403,80 @@ mod tests {
                 }
             }
         }
+
+        #[test]
+        fn balanced_epochs_give_every_speaker_the_same_share(
+            counts in prop::collection::vec(1usize..40, 1..12),
+            seed in any::<u64>(),
+            first in 0u64..1000,
+            batch_size in 1usize..20,
+            static_shapes in any::<bool>(),
+        ) {
+            let speakers: Vec<u16> =
+                counts.iter().enumerate().flat_map(|(speaker, &count)| vec![speaker as u16; count]).collect();
+            // In any order, and not all of them.
+            let mut subset = order(speakers.len(), seed ^ 1);
+            subset.truncate(speakers.len().div_ceil(2));
+            let of = |clip: u32| speakers[clip as usize];
+            let named: HashSet<u16> = subset.iter().map(|&clip| of(clip)).collect();
+            let (mut shares, mut uses) = (HashMap::new(), HashMap::new());
+            for epoch in 0..6 {
+                let drawn = balanced(seed, epoch, &subset, of);
+                prop_assert_eq!(drawn.len(), subset.len(), "an epoch is as long as without balance");
+                for &speaker in &named {
+                    let share = drawn.iter().filter(|&&clip| of(clip) == speaker).count();
+                    let even = subset.len() / named.len();
+                    prop_assert!((even..=even + 1).contains(&share), "{} of {}", share, even);
+                    *shares.entry(speaker).or_insert(0usize) += share;
+                }
+                for clip in drawn {
+                    prop_assert!(subset.contains(&clip));
+                    *uses.entry(clip).or_insert(0usize) += 1;
+                }
+            }
+            // What cannot be shared out in an epoch goes round, and so do the clips of a speaker.
+            let (least, most) = (shares.values().min().unwrap_or(&0), shares.values().max().unwrap_or(&0));
+            prop_assert!(most - least <= 1, "{:?}", shares);
+            for &speaker in &named {
+                let of_speaker = subset.iter().filter(|&&clip| of(clip) == speaker).map(|clip| uses.get(clip).copied().unwrap_or(0));
+                let (least, most) = of_speaker.fold((usize::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
+                prop_assert!(most - least <= 1, "speaker {}: {} to {}", speaker, least, most);
+            }
+            // A late epoch needs none of those before it, and its batches are its own.
+            let drawn = balanced(seed, first, &subset, of);
+            prop_assert_eq!(&drawn, &balanced(seed, first, &subset, of));
+            let sizes: Vec<ClipSize> = (0..speakers.len() as u32).map(|n| ClipSize { frames: 1 + n % 90, tokens: 1 + n % 7 }).collect();
+            let settings = PlanSettings { batch_size, seed, static_shapes, ..PlanSettings::default() };
+            let batches = plan_drawn(&settings, first, &sizes, &subset, &drawn);
+            let sorted = |mut clips: Vec<u32>| {
+                clips.sort_unstable();
+                clips
+            };
+            let seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.clone()).collect();
+            prop_assert_eq!(sorted(seen), sorted(drawn));
+            for batch in &batches {
+                let fits = |&clip: &u32| sizes[clip as usize].frames as usize <= batch.frames && sizes[clip as usize].tokens as usize <= batch.tokens;
+                prop_assert!(batch.clips.iter().all(fits));
+            }
+        }
+    }
+
+    #[test]
+    fn a_rare_speaker_is_heard_as_often_as_a_common_one_in_new_orders() {
+        let speakers = [vec![0u16; 90], vec![1; 10]].concat();
+        let all: Vec<u32> = (0..100).collect();
+        let of = |clip: u32| speakers[clip as usize];
+        let epochs: Vec<Vec<u32>> = (0..9).map(|epoch| balanced(3, epoch, &all, of)).collect();
+        assert!(epochs.iter().all(|drawn| drawn.iter().filter(|&&clip| of(clip) == 1).count() == 50));
+        let common = |drawn: &[u32]| drawn.iter().copied().filter(|&clip| of(clip) == 0).collect::<Vec<u32>>();
+        assert_ne!(common(&epochs[0]), common(&epochs[1]));
+        let all_of_nine: HashSet<u32> = epochs.iter().flat_map(|drawn| common(drawn)).collect();
+        assert_eq!(all_of_nine.len(), 90, "450 places hold every clip of the common speaker five times");
+        assert_ne!(balanced(3, 0, &all, of), balanced(4, 0, &all, of), "another seed");
+        // One speaker: every clip once, as without balance.
+        let mut one = balanced(3, 5, &all, |_| 7);
+        one.sort_unstable();
+        assert_eq!(one, all);
+        assert_eq!(balanced(3, 0, &[], |_| 0), Vec::<u32>::new());
     }
 }

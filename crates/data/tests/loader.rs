@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tandem_audio::{Levels, LogMel, MelStats, PitchTracker, Processing, write_wav};
 use tandem_data::{
-    AudioBytes, Batch, CacheMode, ClipFault, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings, Record,
-    Source, examine,
+    AudioBytes, Balance, Batch, CacheMode, ClipFault, Corpus, CorpusSettings, LoadSettings, Loader, PlanSettings,
+    Record, Source, examine,
 };
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place, Random};
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,7 +29,7 @@ fn corpus(dir: &Path, clips: usize) -> Arc<Corpus> {
 }
 
 fn loader(corpus: &Arc<Corpus>, mode: CacheMode, static_shapes: bool) -> Arc<Loader> {
-    let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes, plain_order: false };
+    let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes, ..PlanSettings::default() };
     let cache = corpus.cache(mode, 1 << 30);
     let settings = LoadSettings { plan, ..LoadSettings::default() };
     Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache).expect("valid settings")
@@ -71,6 +71,48 @@ fn same_batches_for_any_workers_depth_memory_and_cache_and_exact_resume() {
             }
         }
     }
+}
+
+#[test]
+fn balanced_speakers_are_the_same_batches_for_any_workers_and_resume_exactly() {
+    let dir = tempfile::tempdir().expect("a folder");
+    corpus(dir.path(), 23);
+    // A speaker of 20 clips and one of 3.
+    let rows: String = (0..23).map(|n| format!("c{n}|{}\n", if n < 20 { "anna" } else { "ben" })).collect();
+    std::fs::write(dir.path().join("speakers.csv"), rows).expect("writable");
+    let corpus = Arc::new(Corpus::open(dir.path(), CorpusSettings::default()).expect("a corpus"));
+    let balanced = |static_shapes: bool| {
+        let plan = PlanSettings {
+            batch_size: 5,
+            seed: 11,
+            static_shapes,
+            balance: Balance::Speaker,
+            ..PlanSettings::default()
+        };
+        let settings = LoadSettings { plan, ..LoadSettings::default() };
+        Loader::new(corpus.clone(), (0..23).collect(), settings, corpus.cache(CacheMode::Ram, 1 << 30))
+            .expect("valid settings")
+    };
+    for static_shapes in [false, true] {
+        let loader = balanced(static_shapes);
+        let reference = run(&loader, Cursor::START, 0, 0, usize::MAX);
+        for epoch in 0..3 {
+            let clips: Vec<u32> = loader.plan(epoch).into_iter().flat_map(|batch| batch.clips).collect();
+            let of_ben = clips.iter().filter(|&&clip| clip >= 20).count();
+            assert!(clips.len() == 23 && (11..=12).contains(&of_ben), "{of_ben} of {}", clips.len());
+        }
+        for (workers, depth) in [(1, 1), (7, 50)] {
+            assert_eq!(run(&loader, Cursor::START, workers, depth, usize::MAX), reference, "{workers} {depth}");
+            for at in [1, 4, reference.len() - 2] {
+                let again = balanced(static_shapes);
+                assert_eq!(run(&again, reference[at].0, workers, depth, usize::MAX), reference[at..], "from {at}");
+            }
+        }
+    }
+    assert_ne!(
+        run(&balanced(false), Cursor::START, 0, 0, usize::MAX),
+        run(&loader(&corpus, CacheMode::Off, false), Cursor::START, 0, 0, usize::MAX)
+    );
 }
 
 #[test]
@@ -145,7 +187,7 @@ fn the_split_is_nine_to_one_and_does_not_change() {
 fn samples_are_cached_apart_from_features() {
     let dir = tempfile::tempdir().expect("a folder");
     let corpus = corpus(dir.path(), 9);
-    let plan = PlanSettings { batch_size: 3, seed: 1, static_shapes: false, plain_order: true };
+    let plan = PlanSettings { batch_size: 3, seed: 1, plain_order: true, ..PlanSettings::default() };
     let make = |as_signal: bool| {
         let cache = corpus.cache(CacheMode::Disk, 1 << 30);
         let settings = LoadSettings { plan: plan.clone(), as_signal, ..LoadSettings::default() };
@@ -201,7 +243,7 @@ fn workers_write_what_the_device_takes() {
     };
     for mode in [CacheMode::Off, CacheMode::Ram, CacheMode::Disk] {
         let raw = loader(&corpus, mode, false);
-        let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes: false, plain_order: false };
+        let plan = PlanSettings { batch_size: 5, seed: 11, ..PlanSettings::default() };
         let normalize = Some(Arc::new(stats.clone()));
         let settings = LoadSettings { plan, normalize, group: 2, noise: true, ..LoadSettings::default() };
         let normalized = raw.view((0..corpus.len() as u32).collect(), settings);
@@ -240,7 +282,7 @@ fn the_pitch_of_each_frame_comes_with_the_batch_and_is_tracked_once() {
         (CacheMode::Ram, true),
         (CacheMode::Disk, true),
     ] {
-        let plan = PlanSettings { batch_size: 5, seed: 11, static_shapes: false, plain_order: false };
+        let plan = PlanSettings { batch_size: 5, seed: 11, ..PlanSettings::default() };
         let settings = LoadSettings { plan, as_signal, ..LoadSettings::default() };
         let clips: Vec<u32> = (0..corpus.len() as u32).collect();
         let without = Loader::new(corpus.clone(), clips.clone(), settings.clone(), corpus.cache(mode, 1 << 30));
@@ -360,7 +402,7 @@ fn open_processed(dir: &Path, processing: Processing) -> Arc<Corpus> {
 
 /// One clip after the other as the loader makes it, in the order of the corpus.
 fn one_by_one(corpus: &Arc<Corpus>, mode: CacheMode, as_signal: bool) -> (Arc<Loader>, Vec<Batch>) {
-    let plan = PlanSettings { batch_size: 1, seed: 1, static_shapes: false, plain_order: true };
+    let plan = PlanSettings { batch_size: 1, seed: 1, plain_order: true, ..PlanSettings::default() };
     let settings = LoadSettings { plan, as_signal, pitch: true, ..LoadSettings::default() };
     let clips = (0..corpus.len() as u32).collect();
     let loader = Loader::new(corpus.clone(), clips, settings, corpus.cache(mode, 1 << 30)).expect("valid settings");

@@ -6,6 +6,7 @@
 //! | `placement.rs` | which device has which job: a pure function, with a table of tests |
 //! | `open.rs`, `adapters.rs`, `cuda.rs` | from a placement to open devices, each once (feature `open`) |
 //! | `self_test.rs` | whether a device computes what the CPU computes (feature `open`) |
+//! | `wrong_result.rs` | what such a test finds |
 //! | `reading.rs` | a figure with its source, or why there is none |
 //! | `topology.rs` | what lies between two devices |
 //! | `probes/` | memory, load and heat, from NVML and sysfs |
@@ -43,6 +44,7 @@ mod reading;
 mod self_test;
 mod simulated;
 pub mod topology;
+mod wrong_result;
 
 pub use cores::SharedCores;
 pub use cost::{Cost, CostError};
@@ -54,5 +56,6 @@ pub use placement::{
 };
 pub use reading::Reading;
 #[cfg(feature = "open")]
-pub use self_test::{SelfTestError, WrongResult, half_test, self_test, self_test_apart};
+pub use self_test::{SelfTestError, half_test, self_test, self_test_apart};
 pub use simulated::{FaultKind, FaultPlan, FaultPlanError, SimulatedDevice, SimulatedFault, SimulatedLink};
+pub use wrong_result::WrongResult;

@@ -13,25 +13,10 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use tandem_flow::Random;
 
+use crate::wrong_result::WrongResult;
+
 /// How far a result may be from the CPU's, relative to the largest value.
 const TOLERANCE: f32 = 1e-3;
-
-/// A result that is further from the CPU's than rounding explains.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WrongResult {
-    /// What was computed.
-    pub operation: &'static str,
-    /// The largest difference, relative to the largest value.
-    pub error: f32,
-}
-
-impl fmt::Display for WrongResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is wrong by {:.1} % of the largest value", self.operation, 100.0 * self.error)
-    }
-}
-
-impl Error for WrongResult {}
 
 /// Why a device did not pass the self-test in a process of its own.
 #[derive(Debug)]

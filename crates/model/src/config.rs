@@ -146,6 +146,10 @@ impl DecoderConfig {
 pub const REFERENCE_FRAMES: usize = 256;
 
 impl ModelConfig {
+    /// The parts of a model: what the names of parameters begin with.
+    pub const PARTS: [&'static str; 8] =
+        ["text", "aligner", "mean", "projection", "speaker", "duration", "pitch", "decoder"];
+
     /// The shapes of a size.
     pub fn new(size: Size, vocabulary: usize, n_mels: usize, reference: bool) -> ModelConfig {
         // text: width, convolutions, blocks, heads; speaker: width, blocks, heads, latents; duration; decoder: width,

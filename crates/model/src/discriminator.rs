@@ -3,11 +3,10 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, activation};
-use serde::{Deserialize, Serialize};
 
-use crate::config::Size;
 use crate::kernels::{Stft, linear, stft_magnitudes};
 use crate::nn::Init;
+use crate::vocoder::DiscriminatorConfig;
 
 /// Periods that samples are folded by.
 const PERIODS: [usize; 5] = [2, 3, 5, 7, 11];
@@ -21,21 +20,6 @@ const RESOLUTIONS: [Stft; 3] = [
 const RESOLUTION_WEIGHT: f64 = 0.1;
 /// Slope of the activation below 0.
 const SLOPE: f64 = 0.1;
-
-/// Shapes of the discriminators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiscriminatorConfig {
-    /// Channels of the first layer; 32 in HiFi-GAN and UnivNet.
-    pub width: usize,
-}
-
-impl DiscriminatorConfig {
-    /// For a vocoder of a size: half as wide as usual, less for the size that tests use.
-    pub fn new(size: Size) -> DiscriminatorConfig {
-        DiscriminatorConfig { width: if size == Size::Smoke { 4 } else { 16 } }
-    }
-}
 
 /// Conv over two dimensions of `[rows, height, width, channels]`.
 #[derive(Module, Debug)]
@@ -226,6 +210,7 @@ mod tests {
     use tandem_flow::Random;
 
     use super::*;
+    use crate::config::Size;
 
     fn random<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
         let mut values = vec![0.0; shape.iter().product()];

@@ -406,7 +406,7 @@ impl Inputs {
 }
 
 /// Copies a tensor to a device, with that device's autodiff settings.
-fn bring(tensor: Tensor<3>, device: &Device) -> Tensor<3> {
+pub(crate) fn bring(tensor: Tensor<3>, device: &Device) -> Tensor<3> {
     let tensor = tensor.to_device(&device.clone().inner());
     if !device.is_autodiff() {
         return tensor;

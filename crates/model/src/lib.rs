@@ -14,9 +14,11 @@
 //! | `decoder.rs` | mean decoder, and flow-matching decoder: `x_t` to the clean mel `x1` |
 //! | `voice.rs` | [`Voice`]: all of it; losses, and the parts that synthesis calls |
 //! | `vocoder.rs` | [`NeuralVocoder`]: mel and pitch to waveform, and its losses |
+//! | `vocoder/config.rs` | [`VocoderConfig`]: its shapes |
 //! | `vocoder/inputs.rs` | [`VocoderInputs`]: its batches |
 //! | `discriminator.rs` | [`Discriminators`]: what tells a vocoder's waveforms from recordings |
-//! | `weights.rs` | parameters by name, safetensors |
+//! | `weights.rs` | parameters by name, in the layouts of files |
+//! | `tensors.rs` | tensors of files: safetensors |
 //!
 //! Nothing here assumes a device: a model and its inputs live on the [`Device`] they are made on.
 
@@ -30,6 +32,7 @@ pub mod kernels;
 mod nn;
 mod pitch;
 mod speaker;
+mod tensors;
 mod text_encoder;
 mod vocoder;
 mod voice;
@@ -40,7 +43,7 @@ pub use burn;
 pub use burn::tensor::Device;
 pub use config::{BlocksConfig, DecoderConfig, ModelConfig, REFERENCE_FRAMES, Size, SpeakerConfig, TextConfig};
 pub use decoder::{Condition, Conditioning, Decoder, DecoderBlock, Regressor};
-pub use discriminator::{Conv2d, DiscriminatorConfig, Discriminators, Judge, Judgement};
+pub use discriminator::{Conv2d, Discriminators, Judge, Judgement};
 pub use duration::DurationPredictor;
 pub use inputs::{
     DeviceMel, Dropout, FlowInputs, HostInputs, HostReference, InputShape, Inputs, MelInputs, ReferenceInputs,
@@ -51,7 +54,7 @@ pub use pitch::{Pitch, PitchInputs};
 pub use speaker::{Resampler, ResamplerBlock, Speaker, SpeakerCondition};
 pub use text_encoder::{Block, ConvLayer, TextEncoder};
 pub use vocoder::{
-    AdversarialLosses, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock, VocoderConfig, VocoderInputs,
-    VocoderLosses, pitch_features,
+    AdversarialLosses, DeviceSpectra, DiscriminatorConfig, HostVocoderInputs, MelLoss, NeuralVocoder, VocoderBlock,
+    VocoderConfig, VocoderInputs, VocoderLosses, pitch_features,
 };
 pub use voice::{Encoded, LossTerms, Losses, SIGMA_MIN, Totals, Voice};

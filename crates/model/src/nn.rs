@@ -116,6 +116,14 @@ impl Conv1d {
         crate::kernels::linear(columns, self.weight.val().reshape([output, kernel_size * input]), self.bias.val())
     }
 
+    /// With some of its taps alone, as if the others were zero.
+    pub(crate) fn forward_taps(&self, x: Tensor<3>, taps: std::ops::Range<usize>) -> Tensor<3> {
+        let [output, kernel_size, input] = self.weight.dims();
+        let columns = unfold(x, kernel_size, 1).narrow(2, taps.start * input, taps.len() * input);
+        let weight = self.weight.val().narrow(1, taps.start, taps.len()).reshape([output, taps.len() * input]);
+        crate::kernels::linear(columns, weight, self.bias.val())
+    }
+
     /// Stride 2: half as long, rounded up.
     pub(crate) fn forward_stride2(&self, x: Tensor<3>) -> Tensor<3> {
         let [output, kernel_size, input] = self.weight.dims();

@@ -3,21 +3,23 @@
 //! the inverse transform makes a waveform of their sum. Its last layer begins with zeros, so that the untrained network is
 //! the prior itself, which is a vocoder already.
 
+mod config;
 mod inputs;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
 
-use crate::config::{BlocksConfig, Size};
-use crate::discriminator::{DiscriminatorConfig, Discriminators, Judgement};
+use crate::config::BlocksConfig;
+use crate::discriminator::{Discriminators, Judgement};
 use crate::inputs::to_device;
 use crate::kernels::{Stft, inverse_stft, matmul, stft_magnitudes};
 use crate::nn::{Conv1d, DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
 
-pub use inputs::{HostVocoderInputs, VocoderInputs};
+use config::KERNEL_SIZE;
 
-const KERNEL_SIZE: usize = 7;
+pub use config::{DiscriminatorConfig, VocoderConfig};
+pub use inputs::{DeviceSpectra, HostVocoderInputs, VocoderInputs};
+
 /// Features of a frame besides its mel: logarithm of the pitch, and whether there is one.
 const PITCH_FEATURES: usize = 2;
 /// The pitch whose logarithm counts as 0, in Hz.
@@ -35,86 +37,6 @@ const RESOLUTIONS: [Stft; 3] = [
 const MEL_WEIGHT: f64 = 4.0;
 /// The same beside the terms of discriminators.
 const ADVERSARIAL_MEL_WEIGHT: f64 = 45.0;
-
-/// Shapes of a vocoder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VocoderConfig {
-    /// Mel bands.
-    pub n_mels: usize,
-    /// Samples of a frame.
-    pub n_fft: usize,
-    /// Samples from one frame to the next.
-    pub hop_length: usize,
-    /// Samples of the window.
-    pub win_length: usize,
-    /// The trunk.
-    pub trunk: BlocksConfig,
-    /// The discriminators beside it, in stage 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discriminators: Option<DiscriminatorConfig>,
-}
-
-impl VocoderConfig {
-    /// The shapes of a size, for frames of this transform.
-    pub fn new(size: Size, n_mels: usize, stft: Stft) -> VocoderConfig {
-        let (width, hidden, blocks) = match size {
-            Size::Smoke => (128, 384, 4),
-            Size::Tiny => (256, 768, 6),
-            Size::Small => (384, 1152, 6),
-            Size::Normal => (512, 1536, 8),
-            Size::Big => (768, 2304, 8),
-        };
-        VocoderConfig {
-            n_mels,
-            n_fft: stft.n_fft,
-            hop_length: stft.hop,
-            win_length: stft.win_length,
-            trunk: BlocksConfig { width, blocks, hidden },
-            discriminators: None,
-        }
-    }
-
-    /// The transform of its frames.
-    pub fn stft(&self) -> Stft {
-        Stft { n_fft: self.n_fft, hop: self.hop_length, win_length: self.win_length }
-    }
-
-    /// Whether a vocoder can have these shapes: a file may say anything.
-    ///
-    /// # Errors
-    ///
-    /// What cannot be.
-    pub fn check(&self) -> Result<(), String> {
-        const MOST: usize = 1 << 20;
-        let BlocksConfig { width, blocks, hidden } = self.trunk;
-        let sizes = [
-            ("n_mels", self.n_mels),
-            ("n_fft", self.n_fft),
-            ("hop_length", self.hop_length),
-            ("win_length", self.win_length),
-            ("trunk.width", width),
-            ("trunk.blocks", blocks),
-            ("trunk.hidden", hidden),
-            ("discriminators.width", self.discriminators.map_or(1, |config| config.width)),
-        ];
-        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > MOST) {
-            return Err(format!("no vocoder has {name} = {size}"));
-        }
-        if self.n_fft % 2 == 1 || self.win_length > self.n_fft {
-            return Err(format!("no vocoder has n_fft = {} with win_length = {}", self.n_fft, self.win_length));
-        }
-        Ok(())
-    }
-
-    /// Whether a vocoder of these shapes can have so few values. A file of a few bytes must not make a model of many gigabytes.
-    pub fn can_have(&self, values: usize) -> bool {
-        let BlocksConfig { width, blocks, hidden } = self.trunk;
-        let at_least = [[width, self.n_fft, 1], [width, hidden, blocks], [width, self.n_mels, KERNEL_SIZE]];
-        (at_least.iter())
-            .all(|sizes| sizes.iter().try_fold(1usize, |a, &b| a.checked_mul(b)).is_some_and(|n| n <= values))
-    }
-}
 
 /// The vocoder.
 #[derive(Module, Debug)]
@@ -216,9 +138,6 @@ impl AdversarialLosses {
 }
 
 impl NeuralVocoder {
-    /// The parts that parameters belong to: what their names begin with.
-    pub const PARTS: [&'static str; 5] = ["input", "blocks", "norm", "output", "discriminators"];
-
     /// An untrained vocoder on a device.
     pub fn new(config: &VocoderConfig, seed: u64, device: &Device) -> NeuralVocoder {
         let (init, bins) = (Init::new(device, seed), config.stft().bins());
@@ -350,6 +269,7 @@ mod tests {
     use tandem_flow::Random;
 
     use super::*;
+    use crate::config::Size;
 
     const STFT: Stft = Stft { n_fft: 256, hop: 64, win_length: 256 };
 

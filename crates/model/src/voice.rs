@@ -129,10 +129,6 @@ struct Timed {
 }
 
 impl Voice {
-    /// Its parts: what the names of parameters begin with.
-    pub const PARTS: [&'static str; 8] =
-        ["text", "aligner", "mean", "projection", "speaker", "duration", "pitch", "decoder"];
-
     /// An untrained model. The same seed gives the same values on every device.
     pub fn new(config: &ModelConfig, seed: u64, device: &Device) -> Voice {
         let init = Init::new(device, seed);

@@ -77,7 +77,8 @@ mod tests {
     use crate::verdict::thresholds;
 
     fn seen(starved: f64, variation: f64) -> Profile {
-        let stage = |name: &str| StageProfile { name: name.to_owned(), mean_ms: 1.0, std_ms: 0.0, share: 0.2 };
+        let stage =
+            |name: &str| StageProfile { name: name.to_owned(), mean_ms: 1.0, std_ms: 0.0, jitter_ms: 0.0, share: 0.2 };
         Profile {
             steps: 100,
             warm_up: 0,

@@ -20,6 +20,9 @@ pub struct StageProfile {
     pub mean_ms: f64,
     /// Their standard deviation.
     pub std_ms: f64,
+    /// The same at equal work: that longer batches take longer is not in it.
+    #[serde(default)]
+    pub jitter_ms: f64,
     /// Its share of the sum of all means.
     pub share: f64,
 }
@@ -73,11 +76,16 @@ impl Profile {
         let of_counted = |stage: Stage| -> Vec<f64> {
             counted.iter().filter_map(|step| by_stage[&stage].get(&step.cursor).copied()).collect()
         };
-        let mut rows: Vec<(&str, f64, f64)> = Stage::TIMED
+        let jitter_of = |stage: Stage| -> f64 {
+            let of_step = |step: &&Span| Some((by_stage[&stage].get(&step.cursor).copied()?, step.bytes as f64));
+            let (times, works): (Vec<f64>, Vec<f64>) = counted.iter().filter_map(of_step).unzip();
+            mean_and_std(&at_equal_work(&times, &works)).1
+        };
+        let mut rows: Vec<(&str, f64, f64, f64)> = Stage::TIMED
             .into_iter()
             .map(|stage| {
                 let (mean, std) = mean_and_std(&of_counted(stage));
-                (stage.name(), mean, std)
+                (stage.name(), mean, std, jitter_of(stage))
             })
             .collect();
         let waits = waits_for_ranks(spans, counted);
@@ -86,15 +94,16 @@ impl Profile {
             let (mean, std) = mean_and_std(&waits);
             let train = rows.iter_mut().find(|(name, ..)| *name == Stage::Train.name());
             train.expect("a timed stage").1 -= mean;
-            rows.push((Stage::Reduce.name(), mean, std));
+            rows.push((Stage::Reduce.name(), mean, std, std));
         }
         let (gap, gap_std) = mean_and_std(&gaps);
-        rows.push((GAPS, gap, gap_std));
-        let all: f64 = rows.iter().map(|(_, mean, _)| mean).sum();
-        let stages = rows.iter().map(|&(name, mean_ms, std_ms)| StageProfile {
+        rows.push((GAPS, gap, gap_std, gap_std));
+        let all: f64 = rows.iter().map(|(_, mean, ..)| mean).sum();
+        let stages = rows.iter().map(|&(name, mean_ms, std_ms, jitter_ms)| StageProfile {
             name: name.to_owned(),
             mean_ms,
             std_ms,
+            jitter_ms,
             share: if all > 0.0 { mean_ms / all } else { 0.0 },
         });
         let (period_ms, _) = mean_and_std(&periods);
@@ -284,8 +293,12 @@ mod tests {
             let found = profile(&steps);
             assert!(found.variation > crate::verdict::thresholds::VARIATION, "{}", found.variation);
         }
+        // Stages by themselves: their times rise with the length, too, and only what is left of them varies.
+        let train = found.stage(Stage::Train);
+        assert!(train.jitter_ms < 1e-6 && train.std_ms > 0.3 * train.mean_ms, "{train:?}");
         // Equal batches, or batches of unknown size: all of it counts.
         let uneven: Vec<_> = (0..10).map(|n| (0, if n % 2 == 0 { 50.0 } else { 150.0 }, 0.0)).collect();
-        assert!((profile(&uneven).variation - 0.5).abs() < 1e-6);
+        let uneven = profile(&uneven);
+        assert!((uneven.variation - 0.5).abs() < 1e-6 && (uneven.stage(Stage::Train).jitter_ms - 50.0).abs() < 1e-6);
     }
 }

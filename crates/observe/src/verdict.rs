@@ -327,7 +327,7 @@ fn bottleneck(profile: &Profile, knobs: &Knobs, pressure: &Pressure) -> Bottlene
     if pressure.memory > MEMORY {
         return Bottleneck::Memory;
     }
-    let varies = |stage: Stage| profile.stage(stage).std_ms > VARIATION * profile.stage(stage).mean_ms;
+    let varies = |stage: Stage| profile.stage(stage).jitter_ms > VARIATION * profile.stage(stage).mean_ms;
     if Stage::TIMED.into_iter().any(varies) {
         return Bottleneck::Variation;
     }

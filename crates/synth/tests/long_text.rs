@@ -43,7 +43,8 @@ fn a_sentence_sounds_the_same_in_any_batch() {
     assert_eq!((single.len(), batched.len()), (9, 9));
     for (a, b) in single.iter().zip(&batched) {
         assert_eq!((&a.text, &a.speech.durations), (&b.text, &b.speech.durations));
-        let furthest = a.speech.mel.iter().zip(&b.speech.mel).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let furthest =
+            a.speech.mel.iter().zip(&b.speech.mel).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp).expect("values");
         assert!(a.speech.mel.len() == b.speech.mel.len() && furthest < 1e-4, "{}: {furthest}", a.text);
     }
     // Another seed is another take.
@@ -74,7 +75,7 @@ fn joins_are_no_steeper_than_the_speech_beside_them() {
     let spoken = speak(TEXT, SynthesisSettings::default(), 8);
     let jump = |a: f32, b: f32| (a - b).abs();
     let inside = spoken.iter().flat_map(|utterance| utterance.speech.samples.windows(2).map(|w| jump(w[0], w[1])));
-    let steepest = inside.fold(0.0, f32::max);
+    let steepest = inside.max_by(f32::total_cmp).expect("values");
     for pause in [0.0, 0.25] {
         let mut joiner = Joiner::new(pause, 22_050);
         let (mut whole, mut bounds) = (Vec::new(), Vec::new());

@@ -8,7 +8,10 @@
 //!     state.json              step, place in the data, settings, text front end, what the features mean
 //!     checksums.json          XXH3 of the four
 //! ```
-//! It is written to a temporary folder beside it, flushed to the disk, and then renamed.
+//! What `state.json` says is in `checkpoint/state.rs`. A checkpoint is written to a temporary folder beside it, flushed to the
+//! disk, and then renamed.
+
+mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,22 +20,21 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tandem_audio::{MelSettings, MelStats};
+use tandem_audio::MelSettings;
 use tandem_data::CorpusSettings;
 use tandem_data::files::{make_readable, remove_leftovers, sync_dir, write_atomically};
-use tandem_flow::Cursor;
 use tandem_model::weights::{self, Tensors};
 use tandem_model::{Device, ModelConfig, REFERENCE_FRAMES};
 use tandem_synth::{Bundle, SynthesisError, Synthesizer, TrainedVocoder};
 use tandem_text::Frontend;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::settings::TrainConfig;
-use crate::task::{PartConfig, PredictorIdentity, TrainedPart};
+use crate::task::TrainedPart;
 
-/// Changing what the files mean changes this.
-pub const FORMAT: u32 = 5;
+use state::StateError;
+
+pub use state::{CursorState, DataIdentity, FORMAT, State};
+
 const MODEL: &str = "model.safetensors";
 const EMA: &str = "ema.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -41,51 +43,6 @@ const CHECKSUMS: &str = "checksums.json";
 /// Notes which checkpoint has the best validation loss.
 const BEST: &str = "best";
 const REPLACED: &str = ".replaced-";
-
-/// What a checkpoint knows besides tensors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct State {
-    /// Version of the format.
-    pub format: u32,
-    /// Version of the program that wrote it.
-    pub version: String,
-    /// Steps done.
-    pub step: u64,
-    /// The next batch.
-    pub next: CursorState,
-    /// Seconds of training so far.
-    pub seconds: f64,
-    /// Seconds of audio trained on so far.
-    pub audio_seconds: f64,
-    /// Clips trained on so far.
-    #[serde(default)]
-    pub clips: u64,
-    /// The best validation loss so far, and its step.
-    pub best: Option<(f32, u64)>,
-    /// Validations since then.
-    pub validations_without_progress: u64,
-    /// Factor of the loss in half precision, and good steps since it changed.
-    #[serde(default)]
-    pub loss_scale: Option<[f32; 2]>,
-    /// Micro-batches that a batch goes through the device in; more than requested when its memory was too small.
-    pub micro_batches: usize,
-    /// How the run was set up.
-    pub settings: TrainConfig,
-    /// Shapes of the model.
-    pub model: PartConfig,
-    /// What a frame is.
-    pub mel: MelSettings,
-    /// How frames are normalized.
-    pub stats: MelStats,
-    /// How text becomes ids, with the vocabulary.
-    pub frontend: Frontend,
-    /// The data.
-    pub data: DataIdentity,
-    /// Which weights predict mels for a vocoder, if any do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub predictor: Option<PredictorIdentity>,
-}
 
 impl State {
     /// What synthesis needs of it, if it is an acoustic model's.
@@ -125,68 +82,6 @@ impl State {
             frontend: self.frontend.clone(),
             ..CorpusSettings::default()
         }
-    }
-}
-
-/// A [`Cursor`] on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CursorState {
-    /// Epoch.
-    pub epoch: u64,
-    /// Batch of the epoch.
-    pub batch: u64,
-}
-
-impl From<Cursor> for CursorState {
-    fn from(cursor: Cursor) -> Self {
-        CursorState { epoch: cursor.epoch, batch: cursor.batch }
-    }
-}
-
-impl From<CursorState> for Cursor {
-    fn from(cursor: CursorState) -> Self {
-        Cursor { epoch: cursor.epoch, batch: cursor.batch }
-    }
-}
-
-/// Which clips a run was trained on, wherever they lie.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataIdentity {
-    /// The folder; where it lies does not matter.
-    #[serde(rename = "folder")]
-    pub dir: String,
-    /// The folder of the validation clips, when they come from another one.
-    #[serde(rename = "validation_folder")]
-    pub validation_dir: Option<String>,
-    /// The folder of the audio files below it.
-    #[serde(rename = "audio_folder")]
-    pub audio_dir: String,
-    /// Clips to train on.
-    pub clips: usize,
-    /// Clips to validate on.
-    pub validation_clips: usize,
-    /// Speakers.
-    pub speakers: usize,
-    /// A hash of every clip's length, text length and speaker.
-    pub hash: String,
-}
-
-impl DataIdentity {
-    /// What differs, apart from the folder; one line each.
-    pub fn differences(&self, other: &DataIdentity) -> Vec<String> {
-        let mut lines = Vec::new();
-        let mut compare = |name: &str, mine: &dyn fmt::Display, theirs: &dyn fmt::Display| {
-            if mine.to_string() != theirs.to_string() {
-                lines.push(format!("{name}: {mine} here, {theirs} in the checkpoint"));
-            }
-        };
-        compare("training clips", &self.clips, &other.clips);
-        compare("validation clips", &self.validation_clips, &other.validation_clips);
-        compare("speakers", &self.speakers, &other.speakers);
-        compare("lengths and texts (hash)", &self.hash, &other.hash);
-        lines
     }
 }
 
@@ -490,25 +385,11 @@ fn read_file(dir: &Path, name: &str, sums: &BTreeMap<String, String>) -> Result<
 }
 
 fn parse_state(dir: &Path, bytes: &[u8]) -> Result<State, CheckpointError> {
-    let format = serde_json::from_slice::<serde_json::Value>(bytes).ok().and_then(|value| value["format"].as_u64());
-    if format != Some(u64::from(FORMAT)) {
-        return Err(CheckpointError::Format(dir.to_owned(), format));
-    }
-    let state: State = serde_json::from_slice(bytes).map_err(|error| CheckpointError::State(dir.to_owned(), error))?;
-    let damaged = |what: String| CheckpointError::Damaged(dir.to_owned(), format!("{STATE}: {what}"));
-    state.model.check().map_err(damaged)?;
-    state.mel.check().map_err(|error| damaged(error.to_string()))?;
-    if let PartConfig::Vocoder(vocoder) = &state.model
-        && [vocoder.n_fft, vocoder.hop_length, vocoder.win_length]
-            != [state.mel.n_fft, state.mel.hop_length, state.mel.win_length]
-    {
-        return Err(damaged("frames of the vocoder that are not those of its features".to_owned()));
-    }
-    let (bands, stats) = (state.model.n_mels(), &state.stats);
-    if [state.mel.n_mels, stats.mean.len(), stats.std.len()] != [bands; 3] {
-        return Err(damaged(format!("{bands} mel bands of the model, other numbers of its features")));
-    }
-    Ok(state)
+    State::parse(bytes).map_err(|error| match error {
+        StateError::Format(found) => CheckpointError::Format(dir.to_owned(), found),
+        StateError::Json(error) => CheckpointError::State(dir.to_owned(), error),
+        StateError::Impossible(what) => CheckpointError::Damaged(dir.to_owned(), format!("{STATE}: {what}")),
+    })
 }
 
 /// The voice of a checkpoint, on a device, with its averaged weights.

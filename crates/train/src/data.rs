@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_audio::{MelStats, SettingsError};
-use tandem_data::{AlignmentsError, Corpus, Durations, LoadSettings, Loader, PlannedBatch, split};
+use tandem_data::{AlignmentsError, Corpus, Durations, LoadSettings, Loader, PlannedBatch, SpeakerShare, split};
 use tandem_flow::Cursor;
 use tandem_model::REFERENCE_FRAMES;
 use tandem_model::weights::{HostTensor, Tensors};
@@ -199,6 +199,19 @@ impl Data {
             speakers: self.corpus.speakers().len().max(1),
             hash: format!("{:016x}", hash.digest()),
         }
+    }
+
+    /// What there is to train on of each speaker, by name; empty when nobody is named.
+    pub fn speaker_shares(&self) -> Vec<SpeakerShare> {
+        let share = |name: &String| SpeakerShare { name: name.clone(), clips: 0, seconds: 0.0 };
+        let mut shares: Vec<SpeakerShare> = self.corpus.speakers().iter().map(share).collect();
+        for entry in self.clips.iter().map(|&clip| self.corpus.entry(clip)) {
+            if let Some(share) = shares.get_mut(usize::from(entry.speaker)) {
+                share.clips += 1;
+                share.seconds += entry.seconds();
+            }
+        }
+        shares
     }
 
     /// Reference audio of each speaker, by name: normalized frames of one of their clips.

@@ -27,8 +27,8 @@ use crate::task::{Acoustic, SpeechTask};
 
 /// How batches are formed.
 pub(crate) fn load_settings(settings: &TrainConfig, batch_size: usize) -> LoadSettings {
-    let (seed, static_shapes) = (settings.run.seed, settings.data.static_shapes);
-    let plan = PlanSettings { batch_size, seed, static_shapes, plain_order: false };
+    let (seed, static_shapes, balance) = (settings.run.seed, settings.data.static_shapes, settings.data.balance);
+    let plan = PlanSettings { batch_size, seed, static_shapes, balance, ..PlanSettings::default() };
     LoadSettings { plan, pitch: true, ..LoadSettings::default() }
 }
 
@@ -108,10 +108,8 @@ impl<T: SpeechTask> Feed<T> {
     ) -> Result<Feed<T>, DataError> {
         let lane = match lanes.placement.features {
             FeaturesOn::Cpu => None,
-            // It is samples that are learned; what else a step needs is made on the host.
-            FeaturesOn::Data if T::OF_SAMPLES => None,
             FeaturesOn::Data => {
-                let lane = DataLane::new(&data.corpus.settings().mel, stats, &lanes.data)?;
+                let lane = task.equip(DataLane::new(&data.corpus.settings().mel, stats, &lanes.data)?);
                 Some(Arc::new(lane.piece_bytes(budgets.data.limit_bytes() / 4)))
             }
         };
@@ -165,11 +163,11 @@ impl<T: SpeechTask> Feed<T> {
         let (stats, seed, lane) = (self.stats.clone(), self.seed, self.lane.clone());
         let (preparer, counter, uploader) = (self.task.clone(), self.task.clone(), self.task.clone());
         let (sizer, device, fault, surroundings) = (lane.clone(), self.model.clone(), self.fault, context.clone());
-        let (reference, batches) = (self.task.reference_frames().unwrap_or(0), self.batches() as u64);
+        let (leaser, batches) = (self.task.clone(), self.batches() as u64);
         self.loader
             .flow(context, start, epochs, &self.workers, &self.buffer_size, host)
             .lease(data, move |batch| {
-                sizer.as_ref().map_or(0, |lane| lane.batch_bytes(batch.rows, batch.frames, reference))
+                sizer.as_ref().map_or(0, |lane| leaser.lane_bytes(lane, batch.rows, batch.frames))
             })
             .stage(Stage::Preprocess, move |batch| {
                 if let Some(fault) = fault {
@@ -241,8 +239,7 @@ impl<T: SpeechTask> Feed<T> {
     /// Bytes that the largest batch takes on the host and on the data lane's device.
     pub fn longest_bytes(&self) -> (usize, u64) {
         let Some(largest) = self.loader.largest() else { return (0, 0) };
-        let reference = self.task.reference_frames().unwrap_or(0);
-        let data = |lane: &Arc<DataLane>| lane.batch_bytes(largest.rows, largest.frames, reference) as u64;
+        let data = |lane: &Arc<DataLane>| self.task.lane_bytes(lane, largest.rows, largest.frames) as u64;
         (self.loader.batch_bytes(&largest), self.lane.as_ref().map_or(0, data))
     }
 
@@ -380,7 +377,7 @@ fn validation_settings(
 
 fn plain_validation_settings(settings: &TrainConfig) -> LoadSettings {
     let batch_size = settings.data.batch_size.min(16);
-    let plan = PlanSettings { batch_size, seed: 0, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size, seed: 0, ..PlanSettings::default() };
     LoadSettings { plan, pitch: true, ..LoadSettings::default() }
 }
 

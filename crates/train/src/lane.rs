@@ -1,16 +1,21 @@
-//! The data lane's device: samples in, normalized log-mel out, a batch at a time.
+//! The data lane's device: samples in, normalized log-mel out, a batch at a time. For a vocoder, segments in, features and spectra
+//! out (`lane/segments.rs`).
+
+mod segments;
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use burn::signal::rfft;
 use burn::tensor::{Tensor, TensorData};
 use tandem_audio::{MelSettings, MelStats, hann_window, mel_filters};
 use tandem_model::{Device, DeviceMel};
 
 use crate::features::Prepared;
+use segments::SourceOnDevice;
+
+pub use segments::RawSegments;
 
 /// What the windows of one piece may take on the device, unless something else is requested.
 const PIECE_BYTES: usize = 256_000_000;
@@ -60,6 +65,8 @@ pub struct DataLane {
     mean: Tensor<3>,
     /// One over the std, `[1, 1, n_mels]`.
     scale: Tensor<3>,
+    /// For a vocoder.
+    source: Option<SourceOnDevice>,
     piece_bytes: usize,
     gauge: Arc<Gauge>,
 }
@@ -108,6 +115,7 @@ impl DataLane {
             mean: tensor(stats.mean.clone(), [1, 1, n_mels]),
             scale: tensor(stats.std.iter().map(|std| 1.0 / std).collect(), [1, 1, n_mels]),
             settings: settings.clone(),
+            source: None,
             piece_bytes: PIECE_BYTES,
             gauge: Arc::default(),
         })
@@ -163,20 +171,22 @@ impl DataLane {
         let pieces: Vec<Tensor<3>> = samples
             .chunks(at_once * stride)
             .zip(lengths.chunks(at_once))
-            .map(|(samples, lengths)| self.piece(samples.to_vec(), lengths, stride, frames))
+            .map(|(samples, lengths)| self.piece(samples.to_vec(), lengths, frames))
             .collect();
         if pieces.len() == 1 { pieces.into_iter().next().expect("one") } else { Tensor::cat(pieces, 0) }
     }
 
-    fn piece(&self, samples: Vec<f32>, lengths: &[usize], stride: usize, frames: usize) -> Tensor<3> {
-        let (n_fft, n_mels, rows) = (self.settings.n_fft, self.settings.n_mels, lengths.len());
-        let signal = Tensor::<2>::from_data(TensorData::new(samples, [rows, stride]), &self.device);
-        let windows: Tensor<3> = signal.unfold(1, n_fft, self.settings.hop_length);
-        let (real, imaginary) = rfft(windows * self.window.clone(), 2, None);
+    /// Rows of samples to log-mel, not normalized.
+    fn log_mel(&self, samples: Vec<f32>, rows: usize) -> Tensor<3> {
+        let (real, imaginary) = self.transform(samples, rows);
         let power = real.powi_scalar(2) + imaginary.powi_scalar(2);
         let size = if self.settings.power { power } else { power.sqrt() };
-        let mel = size.matmul(self.filters.clone()).clamp_min(self.settings.floor).log();
-        let mel = (mel - self.mean.clone()) * self.scale.clone();
+        size.matmul(self.filters.clone()).clamp_min(self.settings.floor).log()
+    }
+
+    fn piece(&self, samples: Vec<f32>, lengths: &[usize], frames: usize) -> Tensor<3> {
+        let (n_mels, rows) = (self.settings.n_mels, lengths.len());
+        let mel = (self.log_mel(samples, rows) - self.mean.clone()) * self.scale.clone();
         let made = mel.dims()[1];
         let mut mask = vec![0.0; rows * made];
         for (row, &length) in mask.chunks_mut(made).zip(lengths) {

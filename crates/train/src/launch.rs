@@ -135,7 +135,7 @@ impl Run {
         let lanes = self.lanes.unwrap_or_else(Lanes::cpu);
         let facts = Facts::new(data.clips.len(), &lanes.placement).with_texts(&data.corpus);
         let (config, resolved) = resolve(&self.requested, saved, &facts).map_err(RunError::Settings)?;
-        let facts = json!({"lanes": lanes.placement, "data": data.identity()});
+        let facts = json!({"lanes": lanes.placement, "data": data.identity(), "speakers": data.speaker_shares()});
         let mut trainer = Trainer::new(data, config, self.dir.clone(), lanes, start).map_err(train)?;
         // Nothing refuses this start any more but another one that was faster.
         self.dir.create().map_err(cannot_write)?;

@@ -7,7 +7,7 @@
 //! | `feed.rs` | [`Feed`]: batches on their way to the model; read this first |
 //! | `data.rs` | [`Data`]: the clips to train and to validate on |
 //! | `features.rs` | [`prepare`]: normalized frames, noise, timesteps |
-//! | `lane.rs` | [`DataLane`]: features on the data lane's device |
+//! | `lane.rs`, `lane/segments.rs` | [`DataLane`]: features on the data lane's device |
 //! | `preflight.rs` | the longest batch before the first step |
 //! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
 //! | `step.rs` | [`Learner`]: one step |
@@ -57,7 +57,7 @@ pub use events::{Event, Outcome, Preflight, Report, TrainError};
 pub use fault_injection::LaneFault;
 pub use features::{Prepared, Ready, Signal, measure_mel_stats, prepare};
 pub use feed::{Budgets, Feed, clip_batches, each_validation_batch, validation_batches};
-pub use lane::{DataLane, Gauge, LaneError};
+pub use lane::{DataLane, Gauge, LaneError, RawSegments};
 pub use launch::{Run, RunError, corpus_settings};
 pub use measure::{KeepGoing, MeasuredModel, measure_data, measure_model};
 pub use optim::{

@@ -74,7 +74,7 @@ fn preprocess_allocates_nothing_of_the_size_of_a_batch() {
     let dir = tempfile::tempdir().expect("a folder");
     DemoCorpus { clips: 96, speakers: 2, seed: 5 }.write(dir.path()).expect("written");
     let corpus = Arc::new(Corpus::open(dir.path(), CorpusSettings::default()).expect("a corpus"));
-    let plan = PlanSettings { batch_size: 16, seed: 1, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size: 16, seed: 1, ..PlanSettings::default() };
     let settings = LoadSettings { plan, reference_frames: Some(128), ..LoadSettings::default() };
     let clips: Vec<u32> = (0..corpus.len() as u32).collect();
     let cache = corpus.cache(CacheMode::Ram, 1 << 30);

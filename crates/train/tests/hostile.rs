@@ -166,3 +166,34 @@ fn no_state_and_no_tensors_crash_what_reads_them() {
     }
     assert!(voices > 0 && errors > 0, "{voices} {errors}: nothing was tried");
 }
+
+/// The fuzzer begins with valid files: seeds that are refused would leave it at the door.
+#[test]
+fn seeds_of_the_fuzzer_are_checkpoints() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoints::new(folder.path().to_owned()).write(&small()).expect("written");
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/checkpoint");
+    for (name, vocoder) in [("acoustic.json", false), ("vocoder.json", true)] {
+        replace(&dir, "state.json", &fs::read(seeds.join(name)).expect("a seed"));
+        let state = checkpoint::read_state(&dir).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(state.model.vocoder().is_some(), vocoder, "{name}");
+    }
+    let tensors = weights::from_bytes(&fs::read(seeds.join("tensors.safetensors")).expect("a seed")).expect("tensors");
+    assert_eq!(tensors.len(), 2);
+}
+
+/// An infinite number cannot be written again: the next checkpoint of such a run could not be read.
+#[test]
+fn a_number_that_is_too_large_for_its_type_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoints::new(folder.path().to_owned()).write(&small()).expect("written");
+    let state: Value = serde_json::from_slice(&fs::read(dir.join("state.json")).expect("there")).expect("JSON");
+    for (place, value) in [("/stats/mean/0", json!(1e39)), ("/best/0", json!(-1e300)), ("/loss_scale/0", json!(1e200))]
+    {
+        let mut changed = state.clone();
+        *changed.pointer_mut(place).expect(place) = value;
+        replace(&dir, "state.json", &serde_json::to_vec(&changed).expect("plain data"));
+        let error = checkpoint::read_state(&dir).expect_err(place).to_string();
+        assert!(error.contains("is damaged: state.json: a number that is too large"), "{place}: {error}");
+    }
+}

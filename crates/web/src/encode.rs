@@ -1,16 +1,9 @@
 //! Waveforms as bytes, sentence by sentence: PCM, WAV and FLAC. A stream does not know its length; what is collected gets the
 //! true one into its header at the end.
 
-use flacenc::component::{BitRepr, StreamInfo};
-use flacenc::config;
-use flacenc::error::{Verified, Verify};
-use flacenc::source::{Fill, FrameBuf};
-use tandem_audio::write_wav;
+use tandem_audio::{FlacEncoder, write_wav};
 
 use crate::request::AudioFormat;
-
-/// Samples of a FLAC frame; the last one has fewer.
-const BLOCK: usize = 4096;
 
 /// Encodes a stream of samples.
 pub(crate) struct Encoder {
@@ -23,15 +16,7 @@ pub(crate) struct Encoder {
 enum Kind {
     Pcm,
     Wav,
-    Flac(Box<Flac>),
-}
-
-struct Flac {
-    config: Verified<config::Encoder>,
-    info: StreamInfo,
-    /// What does not fill a frame yet.
-    rest: Vec<i32>,
-    frames: usize,
+    Flac(Box<FlacEncoder>),
 }
 
 impl Encoder {
@@ -39,7 +24,7 @@ impl Encoder {
         let kind = match format {
             AudioFormat::Pcm => Kind::Pcm,
             AudioFormat::Wav => Kind::Wav,
-            AudioFormat::Flac => Kind::Flac(Box::new(Flac::new(rate)?)),
+            AudioFormat::Flac => Kind::Flac(Box::new(FlacEncoder::new(rate).map_err(text)?)),
         };
         Ok(Encoder { kind, rate, samples: None })
     }
@@ -56,9 +41,8 @@ impl Encoder {
                 Ok(bytes)
             }
             Kind::Flac(flac) => {
-                let mut bytes = if first { flac.header()? } else { Vec::new() };
-                flac.rest.extend(samples.iter().map(|&sample| i32::from(quantized(sample))));
-                flac.frames_of(BLOCK, &mut bytes)?;
+                let mut bytes = if first { flac.header(None).map_err(text)? } else { Vec::new() };
+                bytes.extend(flac.push(samples).map_err(text)?);
                 Ok(bytes)
             }
         }
@@ -66,14 +50,10 @@ impl Encoder {
 
     /// What is left at the end.
     pub(crate) fn finish(&mut self) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        if let Kind::Flac(flac) = &mut self.kind
-            && !flac.rest.is_empty()
-        {
-            let length = flac.rest.len();
-            flac.frames_of(length, &mut bytes)?;
+        match &mut self.kind {
+            Kind::Flac(flac) => flac.finish().map_err(text),
+            Kind::Pcm | Kind::Wav => Ok(Vec::new()),
         }
-        Ok(bytes)
     }
 
     /// Puts the lengths into the header of a stream of which all bytes are there.
@@ -82,10 +62,7 @@ impl Encoder {
         let header = match &mut self.kind {
             Kind::Pcm => Vec::new(),
             Kind::Wav => wav_header(self.rate, Some(samples)),
-            Kind::Flac(flac) => {
-                flac.info.set_total_samples(samples as usize);
-                flac.header()?
-            }
+            Kind::Flac(flac) => flac.header(Some(samples)).map_err(text)?,
         };
         if let Some(place) = bytes.get_mut(..header.len()) {
             place.copy_from_slice(&header);
@@ -94,43 +71,8 @@ impl Encoder {
     }
 }
 
-impl Flac {
-    fn new(rate: u32) -> Result<Flac, String> {
-        let config = config::Encoder::default().into_verified().map_err(|(_, error)| error.to_string())?;
-        let mut info = StreamInfo::new(rate as usize, 1, 16).map_err(|error| error.to_string())?;
-        info.set_block_sizes(BLOCK, BLOCK).map_err(|error| error.to_string())?;
-        Ok(Flac { config, info, rest: Vec::new(), frames: 0 })
-    }
-
-    /// `fLaC`, and the description of the stream as the only block of metadata.
-    fn header(&self) -> Result<Vec<u8>, String> {
-        let mut sink = flacenc::bitsink::ByteSink::new();
-        self.info.write(&mut sink).map_err(|error| error.to_string())?;
-        let info = sink.as_slice();
-        // The block's head: the last one, of kind 0, and its length.
-        let mut bytes = b"fLaC\x80".to_vec();
-        bytes.extend_from_slice(&(info.len() as u32).to_be_bytes()[1..]);
-        bytes.extend_from_slice(info);
-        Ok(bytes)
-    }
-
-    /// As many whole frames of so many samples as there are.
-    fn frames_of(&mut self, length: usize, bytes: &mut Vec<u8>) -> Result<(), String> {
-        let whole = self.rest.len() / length * length;
-        for block in self.rest[..whole].chunks(length) {
-            // The buffer has a least size; a last frame may be shorter.
-            let mut buffer = FrameBuf::with_size(1, BLOCK).map_err(|error| error.to_string())?;
-            buffer.fill_interleaved(block).map_err(|error| error.to_string())?;
-            let frame = flacenc::encode_fixed_size_frame(&self.config, &buffer, self.frames, &self.info)
-                .map_err(|error| error.to_string())?;
-            self.frames += 1;
-            let mut sink = flacenc::bitsink::ByteSink::new();
-            frame.write(&mut sink).map_err(|error| error.to_string())?;
-            bytes.extend_from_slice(sink.as_slice());
-        }
-        self.rest.drain(..whole);
-        Ok(())
-    }
+fn text(error: std::io::Error) -> String {
+    error.to_string()
 }
 
 fn quantized(sample: f32) -> i16 {
@@ -159,6 +101,9 @@ mod tests {
     use tandem_audio::Decoder;
 
     use super::*;
+
+    /// Samples of a FLAC frame.
+    const BLOCK: usize = 4096;
 
     fn wave(count: usize) -> Vec<f32> {
         (0..count).map(|n| 0.6 * (n as f32 * 0.05).sin() * (n as f32 * 0.0003).cos()).collect()

@@ -19,7 +19,7 @@ use std::fmt;
 use crate::mel::{MelSettings, SettingsError};
 
 pub use griffin_lim::GriffinLim;
-pub use source::{Prior, SourceFilter};
+pub use source::{MOST_LOG_MEL, Prior, SourceFilter, SourceTables};
 pub use stream::SourceStream;
 
 /// The vocoder for frames of these settings. The one place that chooses: what synthesizes knows only [`Vocoder`].

@@ -19,6 +19,9 @@ const BREATHY_HZ: f32 = 5000.0;
 /// How gradually they do.
 const BREATHY_WIDTH_HZ: f32 = 1000.0;
 
+/// The loudest that a band is taken for: a mel from elsewhere may say anything, and its exponential must stay finite.
+pub const MOST_LOG_MEL: f32 = 30.0;
+
 /// The most that one correction changes a band by, as a logarithm.
 const MOST_CORRECTION: f32 = 2.0;
 
@@ -29,6 +32,19 @@ pub struct Prior {
     pub harmonic: Vec<f32>,
     /// Of the noise.
     pub noise: Vec<f32>,
+}
+
+/// How a [`SourceFilter`] makes an envelope of a log-mel, as tables; what they do is said where they are used.
+#[derive(Clone, Debug)]
+pub struct SourceTables {
+    /// Share of each band in the logarithm of each bin, `[n_mels][bins]`.
+    pub interpolation: Vec<f32>,
+    /// Logarithm of the sum of each filter's weights, subtracted from its band first.
+    pub areas: Vec<f32>,
+    /// Share of noise in each bin of a voiced frame; it is 1 in the others.
+    pub noise_share: Vec<f32>,
+    /// Share of the harmonics in each bin.
+    pub harmonic_share: Vec<f32>,
 }
 
 /// Makes the [`Prior`] of log-mel frames whose pitch is known.
@@ -118,12 +134,41 @@ impl SourceFilter {
     ///
     /// If there are fewer values than that.
     pub fn prior(&self, log_mel: &[f32], pitch: &[f32], seed: u64) -> Prior {
+        let (harmonics, noise) = self.excitation(pitch, seed);
+        self.filter(log_mel, pitch, &harmonics, &noise)
+    }
+
+    /// Samples of what excites frames of this pitch: harmonics and noise, with the padding of the frames.
+    pub fn excitation(&self, pitch: &[f32], seed: u64) -> (Vec<f32>, Vec<f32>) {
         let length = self.settings.signal_samples(pitch.len());
         let mut excitation = Excitation::new(&self.settings, self.noise_scale, seed);
         let at = |frame: usize| pitch.get(frame.min(pitch.len().saturating_sub(1))).copied().unwrap_or(0.0);
         let (mut harmonics, mut noise) = (Vec::with_capacity(length), Vec::with_capacity(length));
         excitation.extend(length, at, &mut harmonics, &mut noise);
-        self.filter(log_mel, pitch, &harmonics, &noise)
+        (harmonics, noise)
+    }
+
+    /// How a log-mel becomes an envelope, for those who compute it elsewhere (on a device).
+    pub fn tables(&self) -> SourceTables {
+        let (n_mels, bins) = (self.settings.n_mels, self.bins());
+        let mut interpolation = vec![0.0; n_mels * bins];
+        for (bin, &(band, part)) in self.places.iter().enumerate() {
+            interpolation[band * bins + bin] = 1.0 - part;
+            if part > 0.0 {
+                interpolation[(band + 1) * bins + bin] = part;
+            }
+        }
+        SourceTables {
+            interpolation,
+            areas: self.areas.clone(),
+            noise_share: self.noise_share.clone(),
+            harmonic_share: self.noise_share.iter().map(|share| (1.0 - share.powi(2)).sqrt()).collect(),
+        }
+    }
+
+    /// Bins to both sides that the envelope of a frame of this pitch is averaged over.
+    pub fn reach(&self, hz: f32) -> usize {
+        (0.5 * hz * self.settings.n_fft as f32 / self.settings.sample_rate as f32).round() as usize
     }
 
     /// A source that is made in pieces; the noise depends on the seed alone.
@@ -217,7 +262,7 @@ impl SourceFilter {
             .map(|(n, (first, weights))| {
                 let of = |x: &f32| if power { x * x } else { *x };
                 let sum: f32 = magnitudes[*first..].iter().zip(weights).map(|(x, w)| of(x) * w).sum();
-                let missing = log_mel(n).min(30.0) - sum.max(self.settings.floor).ln();
+                let missing = log_mel(n).min(MOST_LOG_MEL) - sum.max(self.settings.floor).ln();
                 (if power { 0.5 * missing } else { missing }).clamp(-MOST_CORRECTION, MOST_CORRECTION)
             })
             .collect();
@@ -236,29 +281,30 @@ impl SourceFilter {
         frame: usize,
         hz: f32,
         envelope: &mut [f32],
-        sums: &mut Vec<f32>,
+        sums: &mut Vec<f64>,
     ) {
         let scale = if self.settings.power { 0.5 } else { 1.0 };
-        let band = |n: usize| scale * (log_mel[n * frames + frame].min(30.0) - self.areas[n]);
+        let band = |n: usize| scale * (log_mel[n * frames + frame].min(MOST_LOG_MEL) - self.areas[n]);
         for (value, &(first, part)) in envelope.iter_mut().zip(&self.places) {
             let low = band(first);
             *value = if part > 0.0 { low + (band(first + 1) - low) * part } else { low }.exp();
         }
-        let reach = (0.5 * hz * self.settings.n_fft as f32 / self.settings.sample_rate as f32).round() as usize;
+        let reach = self.reach(hz);
         if reach == 0 {
             return;
         }
         sums.clear();
         sums.push(0.0);
+        // In double precision: differences of sums that loud bins are in, too.
         let mut sum = 0.0;
         sums.extend(envelope.iter().map(|value| {
-            sum += value;
+            sum += f64::from(*value);
             sum
         }));
         let bins = envelope.len();
         for (bin, value) in envelope.iter_mut().enumerate() {
             let (first, end) = (bin.saturating_sub(reach), (bin + reach + 1).min(bins));
-            *value = (sums[end] - sums[first]) / (end - first) as f32;
+            *value = ((sums[end] - sums[first]) / (end - first) as f64) as f32;
         }
     }
 }

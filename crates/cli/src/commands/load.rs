@@ -59,6 +59,7 @@ impl Session {
             seed: if args.bench { BENCH_SEED } else { args.seed },
             static_shapes: args.enable_static_shapes && !args.disable_static_shapes,
             plain_order: args.bench,
+            ..PlanSettings::default()
         };
         let settings = LoadSettings { plan, ..LoadSettings::default() };
         let loader = Loader::new(corpus.clone(), (0..corpus.len() as u32).collect(), settings, cache)

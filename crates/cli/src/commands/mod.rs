@@ -16,6 +16,7 @@ pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod scaling;
+pub(crate) mod segment;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod synth;
@@ -26,8 +27,8 @@ use clap::Subcommand;
 
 use crate::args::{
     AdviseArgs, AlignArgs, CompletionsArgs, ConfigArgs, ConvertArgs, DemoArgs, DevicesArgs, DoctorArgs, EvaluateArgs,
-    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, ServeArgs, SimulateArgs, SynthArgs,
-    TrainArgs, WatchArgs,
+    InspectArgs, LoadArgs, ManArgs, PackArgs, PrepareArgs, ProfileArgs, ReportArgs, SegmentArgs, ServeArgs,
+    SimulateArgs, SynthArgs, TrainArgs, WatchArgs,
 };
 use crate::failure::Failure;
 use crate::messages::Messages;
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Make the index and the feature cache of a corpus, so that training starts at once
     Prepare(PrepareArgs),
+    /// Cut long recordings into clips, by captions or at pauses
+    Segment(SegmentArgs),
     /// Write a corpus in another layout: new lists, and its audio files by link or copy
     Convert(ConvertArgs),
     /// Pack a corpus into tar files that are read at random, as WebDataset has them
@@ -96,6 +99,7 @@ impl Command {
             Command::Report(args) => report::run(&args, messages),
             Command::Doctor(args) => doctor::run(args, messages),
             Command::Prepare(args) => prepare::run(args, messages),
+            Command::Segment(args) => segment::run(&args, messages),
             Command::Convert(args) => convert::run(&args, messages),
             Command::Pack(args) => convert::run_pack(&args, messages),
             Command::Load(args) => load::run(args, messages),

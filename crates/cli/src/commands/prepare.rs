@@ -24,7 +24,7 @@ pub(crate) fn run(args: PrepareArgs, messages: &Messages) -> Result<(), Failure>
     }
     let clips = corpus.len() as u32;
     let cache = corpus.cache(CacheMode::Disk, args.cache_limit * MB);
-    let plan = PlanSettings { batch_size: 1, seed: 0, static_shapes: false, plain_order: false };
+    let plan = PlanSettings { batch_size: 1, seed: 0, ..PlanSettings::default() };
     let settings = LoadSettings { plan, pitch: true, ..LoadSettings::default() };
     let loader = Loader::new(corpus.clone(), (0..clips).collect(), settings, cache)
         .map_err(|error| Failure::usage(error.to_string()))?;

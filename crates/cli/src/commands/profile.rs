@@ -470,7 +470,7 @@ impl Measured {
         let verdict = &document.sides[0].verdict;
         let stages: Map<String, Value> = (profile.stages.iter())
             .map(|stage| {
-                let figures = json!({"mean_ms": stage.mean_ms, "std_ms": stage.std_ms, "share": stage.share});
+                let figures = json!({"mean_ms": stage.mean_ms, "std_ms": stage.std_ms, "jitter_ms": stage.jitter_ms, "share": stage.share});
                 (stage.name.clone(), figures)
             })
             .collect();

@@ -180,6 +180,9 @@ fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
         ("report-devices", devices),
         ("report-version", record.version.clone()),
     ];
+    if let Some(speakers) = speakers(&record.facts["speakers"], messages) {
+        facts.push(("report-speakers", speakers));
+    }
     if step != last.progress.step {
         facts.push(("report-snapshot", last.progress.step.to_string()));
     }
@@ -194,4 +197,22 @@ fn facts(record: &RunRecord, messages: &Messages) -> Vec<(String, String)> {
         Some((one.name.clone(), messages.with("report-replaced", values)))
     });
     named.chain(replaced).collect()
+}
+
+/// Speakers that are listed, those with the most clips first.
+const SPEAKERS: usize = 10;
+
+/// Clips and hours of each speaker, if several are named.
+fn speakers(shares: &Value, messages: &Messages) -> Option<String> {
+    let mut shares: Vec<(&str, u64, f64)> = (shares.as_array()?.iter())
+        .filter_map(|share| Some((share["name"].as_str()?, share["clips"].as_u64()?, share["seconds"].as_f64()?)))
+        .collect();
+    shares.sort_by_key(|&(_, clips, _)| std::cmp::Reverse(clips));
+    let mut listed: Vec<String> = (shares.iter().take(SPEAKERS))
+        .map(|(name, clips, seconds)| format!("{} {clips} ({:.2} h)", messages.isolated(name), seconds / 3600.0))
+        .collect();
+    if shares.len() > SPEAKERS {
+        listed.push("…".to_owned());
+    }
+    (shares.len() > 1).then(|| listed.join(", "))
 }

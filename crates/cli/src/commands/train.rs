@@ -367,6 +367,7 @@ impl Session {
         let dir = self.run.path().display().to_string();
         let settings = self.config.clone();
         let identity = self.data.identity();
+        let speakers = self.data.speaker_shares();
         let placement = self.lanes.placement.clone();
         let mut trainer = Trainer::new(self.data, self.config, self.run.clone(), self.lanes, self.start)
             .map_err(|error| failure(&error, messages))?;
@@ -377,7 +378,7 @@ impl Session {
         };
         // Everything that was given is good: now a folder may be made, or moved out of the way.
         if ranks.is_first() {
-            let mut facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
+            let mut facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "speakers": speakers, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
             if let Some(ranks) = ranks.manifest(&joined) {
                 facts["mpi"] = ranks;
             }

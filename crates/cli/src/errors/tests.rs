@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use tandem_data::{AlignmentsError, Ambiguity, FaultReport, Preview, TextGridError};
+use tandem_data::{AlignmentsError, Ambiguity, CaptionsError, FaultReport, Preview, TextGridError};
 
 use super::*;
 use crate::messages::Lang;
@@ -48,6 +48,25 @@ fn samples() -> Vec<Box<dyn Explain>> {
         Box::new(ConvertError::NotEmpty(path())),
         Box::new(ConvertError::Io(path(), io())),
         Box::new(ConvertError::NothingUsable(vec![report()])),
+        Box::new(SegmentError::NoRecordings(path())),
+        Box::new(SegmentError::Recording(path(), tandem_audio::AudioError::NotAudio)),
+        Box::new(SegmentError::SameName(path(), there())),
+        Box::new(SegmentError::Captions(path(), CaptionsError::NotCaptions)),
+        Box::new(SegmentError::Captions(path(), CaptionsError::NotUtf8(3))),
+        Box::new(SegmentError::SeveralCaptions(path(), vec![there()])),
+        Box::new(SegmentError::OneCaptions(path(), 2)),
+        Box::new(SegmentError::TextCount { path: path(), texts: 3, clips: 4 }),
+        Box::new(SegmentError::TextEncoding(path(), 5)),
+        Box::new(SegmentError::Lengths(2.0, 3.0)),
+        Box::new(SegmentError::NothingToCut(vec![SkippedSpeech {
+            path: path(),
+            place: "line 5".to_owned(),
+            kind: "silent".to_owned(),
+            reason: "there is nothing to be heard".to_owned(),
+        }])),
+        Box::new(SegmentError::NotEmpty(path())),
+        Box::new(SegmentError::Locked(path())),
+        Box::new(SegmentError::Io(path(), io())),
         Box::new(CorpusError::Metadata(MetadataError::Empty(path()))),
         Box::new(CorpusError::NothingUsable(vec![report(), report()])),
         Box::new(CorpusError::TooMany { faults: 3, rows: 9, first: vec![report()] }),

@@ -149,7 +149,8 @@ fn figures(synthesis: &Distance, copy: &Distance, messages: &Messages, alone: &[
     format!("<table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n", heading.concat())
 }
 
-fn escape(text: &str) -> String {
+/// Text as HTML.
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod evaluation_page;
 pub(crate) mod histogram;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod segment_page;
 pub(crate) mod table;
 pub(crate) mod timing_report;
 pub(crate) mod training;

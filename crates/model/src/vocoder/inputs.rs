@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 
-use crate::inputs::{mask, to_device};
+use crate::inputs::{bring, mask, to_device};
 
 /// A batch for a vocoder on the host; what is beyond a row's length is 0.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,25 @@ pub struct HostVocoderInputs {
     pub noise: Vec<f32>,
     /// The waveforms to learn, with the padding of the frames, `rows * samples`; empty for synthesis.
     pub waveform: Vec<f32>,
+}
+
+/// Features and spectra of a batch that were computed on another device, in the shapes of [`VocoderInputs`].
+#[derive(Clone, Debug)]
+pub struct DeviceSpectra {
+    /// `[rows, frames, n_mels + 2]`.
+    pub features: Tensor<3>,
+    /// `[rows, frames, 2 bins]`.
+    pub harmonic: Tensor<3>,
+    /// `[rows, frames, 2 bins]`.
+    pub noise: Tensor<3>,
+}
+
+impl DeviceSpectra {
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        let size = |tensor: &Tensor<3>| 4 * tensor.dims().iter().product::<usize>();
+        [&self.features, &self.harmonic, &self.noise].map(size).iter().sum()
+    }
 }
 
 /// A batch for a vocoder on its device.
@@ -52,16 +71,25 @@ impl HostVocoderInputs {
 
     /// Uploads it.
     pub fn upload(self, device: &Device) -> VocoderInputs {
+        self.upload_with(None, device)
+    }
+
+    /// Uploads it, with features and spectra that were computed on another device if there are any.
+    pub fn upload_with(self, computed: Option<DeviceSpectra>, device: &Device) -> VocoderInputs {
         let (rows, frames) = (self.rows, self.frames);
         let spectra = |values: Vec<f32>| {
             let width = values.len() / (rows * frames).max(1);
             to_device(values, [rows, frames, width], device)
         };
         let samples = self.waveform.len() / rows.max(1);
+        let [features, harmonic, noise] = match computed {
+            Some(made) => [made.features, made.harmonic, made.noise].map(|tensor| bring(tensor, device)),
+            None => [self.features, self.harmonic, self.noise].map(spectra),
+        };
         VocoderInputs {
-            features: spectra(self.features),
-            harmonic: spectra(self.harmonic),
-            noise: spectra(self.noise),
+            features,
+            harmonic,
+            noise,
             waveform: to_device(self.waveform, [rows, samples], device),
             mask: mask(&self.lengths, frames, device),
             lengths: self.lengths,

@@ -14,7 +14,7 @@ use crate::{
 const NASTY: &str = "<script>\"a\" & 'b'</script>";
 
 fn side(name: &str) -> Side {
-    let stage = |name: &str| StageProfile { name: name.into(), mean_ms: 10.0, std_ms: 1.0, share: 0.2 };
+    let stage = |name: &str| StageProfile { name: name.into(), mean_ms: 10.0, std_ms: 1.0, jitter_ms: 1.0, share: 0.2 };
     let line = |name: &str, limit| vec![Line { name: name.into(), limit, points: vec![(0.0, 1.0), (1.0, 2.0)] }];
     let advice = Recommendation {
         flag: name.into(),
@@ -183,7 +183,8 @@ fn every_label_is_in_both_catalogues_and_none_is_left_over() {
     }
     // As one of several ranks has it.
     let mut of_ranks = with(Bottleneck::Train, true);
-    let waits = StageProfile { name: Stage::Reduce.name().to_owned(), mean_ms: 1.0, std_ms: 0.0, share: 0.1 };
+    let waits =
+        StageProfile { name: Stage::Reduce.name().to_owned(), mean_ms: 1.0, std_ms: 0.0, jitter_ms: 0.0, share: 0.1 };
     of_ranks.profile.stages.push(waits);
     html(&document(vec![of_ranks]), Direction::RightToLeft, &label);
     let (metrics, used): (BTreeSet<_>, BTreeSet<_>) =

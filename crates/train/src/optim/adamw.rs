@@ -2,30 +2,9 @@
 //! read back: a step does not wait for the device.
 
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 use tandem_model::kernels::{Adam, adam_update};
 
-use super::{Optimizer, StepInfo};
-
-/// Hyperparameters of AdamW.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AdamWSettings {
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Keeps divisions finite.
-    pub epsilon: f64,
-    /// Decoupled weight decay of matrices; biases and norms do not decay.
-    pub weight_decay: f64,
-}
-
-impl Default for AdamWSettings {
-    fn default() -> Self {
-        AdamWSettings { beta1: 0.9, beta2: 0.98, epsilon: 1e-8, weight_decay: 0.01 }
-    }
-}
+use super::{AdamWSettings, Optimizer, StepInfo};
 
 /// AdamW and its state.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`Optimizer`]: what an optimizer is; [`Grads`]; [`step`]: one update of a whole model |
 //! | `adamw.rs` | [`AdamW`] |
+//! | `hyperparameters.rs` | [`OptimizerKind`], [`AdamWSettings`]: what checkpoints say about an optimizer |
 //! | `schedule.rs` | the learning rate, a pure function of the step |
 //! | `loss_scale.rs` | loss scaling for mixed precision |
 //! | `ema.rs` | moving average of the weights |
@@ -12,6 +13,7 @@
 
 mod adamw;
 mod ema;
+mod hyperparameters;
 mod loss_scale;
 mod schedule;
 
@@ -20,24 +22,15 @@ use std::fmt::Debug;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 use tandem_model::Device;
 use tandem_model::kernels::square_sum;
 use tandem_model::weights::{self, Parameter, ParameterInfo, Tensors, WeightsError};
 
-pub use adamw::{AdamW, AdamWSettings};
+pub use adamw::AdamW;
 pub use ema::Ema;
+pub use hyperparameters::{AdamWSettings, OptimizerKind};
 pub use loss_scale::LossScale;
 pub use schedule::{LearningRate, OptimizationLevel, Schedule};
-
-/// The optimizers there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerKind {
-    /// Adam with decoupled weight decay.
-    #[default]
-    AdamW,
-}
 
 impl OptimizerKind {
     /// An optimizer without state.

@@ -10,7 +10,7 @@ use tandem_audio::{LogMel, MelSettings, SettingsError as MelError};
 use tandem_data::{Corpus, CorpusSettings};
 use tandem_device::memory::{self, DeviceMemory, Limits, optimal_limits};
 use tandem_device::{Backend, Kind as DeviceKind, LaneDevice, Placement, WrongResult};
-use tandem_model::{NeuralVocoder, Voice};
+use tandem_model::{ModelConfig, VocoderConfig};
 use tandem_text::{Frontend, Language, PhonemeError, Units};
 
 use super::requested::Requested;
@@ -220,8 +220,8 @@ pub fn resolve_corpus(requested: &Requested, saved: Option<&TrainConfig>) -> Res
 /// Parts that the model does not have cannot be frozen.
 fn known_parts(config: &TrainConfig) -> Result<(), SettingsError> {
     let parts: &[&str] = match config.model.part {
-        TrainedPart::Acoustic => &Voice::PARTS,
-        TrainedPart::Vocoder => &NeuralVocoder::PARTS,
+        TrainedPart::Acoustic => &ModelConfig::PARTS,
+        TrainedPart::Vocoder => &VocoderConfig::PARTS,
     };
     match config.model.frozen().into_iter().find(|part| !parts.contains(part)) {
         None => Ok(()),

@@ -78,6 +78,10 @@ const LEVELS: &[Word] = &[
 ];
 const NAN: &[Word] =
     &[("stop", "Name the batch and end the run; nothing is lost"), ("skip", "Name the batch and skip it")];
+const BALANCES: &[Word] = &[
+    ("off", "Every clip once"),
+    ("speaker", "As many clips of each speaker: those of rare speakers several times, of common ones some"),
+];
 const CACHES: &[Word] = &[("ram", "In memory"), ("disk", "On disk, also for later runs"), ("off", "Nowhere")];
 
 use Kind::{Choice, DeviceMegabytes, Fraction, Megabytes, Number, Positive, Real, Seconds, Switch, Text};
@@ -210,6 +214,8 @@ pub static SETTINGS: &[Setting] = &[
     row("grad-accum", LEARNING, Number(1, 4096), "N",
         "Batches that make a step, one after the other on the device: the same step as with a batch N times as large")
         .at(at!(optimizer.grad_accum)).is("1"),
+    row("balance", LEARNING, Choice(BALANCES), "WHAT",
+        "Which clips an epoch has; it is as long in any case").at(at!(data.balance)).is("off").on_resume(Kept),
     row("optimization-level", LEARNING, Choice(LEVELS), "LEVEL",
         "Preset of learning rate, schedule and --max-grad-norm; flags of their own win").is("basic"),
     row("lr", LEARNING, Positive, "RATE", "Highest learning rate")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tandem_audio::{MelSettings, Processing};
-use tandem_data::{CacheMode, CorpusSettings, Format};
+use tandem_data::{Balance, CacheMode, CorpusSettings, Format};
 use tandem_device::{FeaturesOn, Placement};
 use tandem_model::Size;
 use tandem_observe::Knobs;
@@ -121,6 +121,9 @@ pub struct DataSettings {
     pub batch_size: usize,
     /// Batches are padded to few shapes.
     pub static_shapes: bool,
+    /// Whose clips an epoch has.
+    #[serde(default)]
+    pub balance: Balance,
     /// Language of the texts; none: guessed for each text.
     pub language: Option<Language>,
     /// What the model reads. The whole front end, lexicon and vocabulary included, is in the checkpoint.
@@ -158,6 +161,7 @@ impl Default for DataSettings {
         DataSettings {
             batch_size: 8,
             static_shapes: false,
+            balance: Balance::Off,
             language: frontend.language,
             units: frontend.units,
             format,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use tandem_data::{CacheMode, Format};
+use tandem_data::{Balance, CacheMode, Format};
 use tandem_device::{Selector, Simulation};
 use tandem_model::Size;
 use tandem_text::{Language, Units};
@@ -364,6 +364,7 @@ macro_rules! words {
     )+ };
 }
 words! {
+    Balance: "off" => Balance::Off, "speaker" => Balance::Speaker;
     CacheMode: "ram" => CacheMode::Ram, "disk" => CacheMode::Disk, "off" => CacheMode::Off;
     Units: "characters" => Units::Characters, "phonemes" => Units::Phonemes;
     Option<Format>: "auto" => None, "ljspeech" => Some(Format::LjSpeech), "piper" => Some(Format::Piper),

@@ -4,25 +4,26 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
+//! | `part.rs` | [`TrainedPart`], [`PartConfig`]: which part of a voice, and its shapes |
 //! | `acoustic.rs` | [`Acoustic`]: text to mel |
 //! | `vocoder.rs` | [`Vocoder`]: mel and pitch to waveform, in two stages |
 //! | `predictor.rs` | mels that an acoustic run predicts, for a vocoder to learn from |
 
 mod acoustic;
+mod part;
 mod predictor;
 mod vocoder;
 
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 use tandem_audio::MelStats;
 use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::Fault;
-use tandem_model::{Device, ModelConfig, VocoderConfig};
+use tandem_model::Device;
 use tandem_synth::Speech;
 
 use crate::checkpoint::State;
@@ -33,7 +34,7 @@ use crate::lane::DataLane;
 use crate::settings::TrainConfig;
 
 pub use acoustic::Acoustic;
-pub use predictor::PredictorIdentity;
+pub use part::{PartConfig, PredictorIdentity, TrainedPart};
 pub(crate) use predictor::shared_cache;
 pub use vocoder::{Adversarial, Regression, Stage, Vocoder};
 
@@ -88,95 +89,6 @@ pub trait Task: Clone + Debug + Send + 'static {
     fn loss(&self, model: &Self::Model, inputs: &Self::Inputs, totals: Self::Totals, step: u64) -> TaskLoss;
 }
 
-/// Which part of a voice a run trains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TrainedPart {
-    /// The acoustic model: text to mel.
-    #[default]
-    Acoustic,
-    /// The vocoder: mel to waveform.
-    Vocoder,
-}
-
-impl TrainedPart {
-    /// Its name in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            TrainedPart::Acoustic => "acoustic",
-            TrainedPart::Vocoder => "vocoder",
-        }
-    }
-}
-
-impl fmt::Display for TrainedPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The shapes of what a run trains. Its form in files says which part it is: no field of one is a field of the other's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum PartConfig {
-    /// Of an acoustic model.
-    Acoustic(ModelConfig),
-    /// Of a vocoder.
-    Vocoder(VocoderConfig),
-}
-
-impl PartConfig {
-    /// Which part.
-    pub fn part(&self) -> TrainedPart {
-        match self {
-            PartConfig::Acoustic(_) => TrainedPart::Acoustic,
-            PartConfig::Vocoder(_) => TrainedPart::Vocoder,
-        }
-    }
-
-    /// The shapes of an acoustic model, if it is one.
-    pub fn acoustic(&self) -> Option<&ModelConfig> {
-        if let PartConfig::Acoustic(config) = self { Some(config) } else { None }
-    }
-
-    /// The shapes of a vocoder, if it is one.
-    pub fn vocoder(&self) -> Option<&VocoderConfig> {
-        if let PartConfig::Vocoder(config) = self { Some(config) } else { None }
-    }
-
-    /// Mel bands.
-    pub fn n_mels(&self) -> usize {
-        match self {
-            PartConfig::Acoustic(config) => config.n_mels,
-            PartConfig::Vocoder(config) => config.n_mels,
-        }
-    }
-
-    /// Whether a model can have these shapes: a file may say anything.
-    ///
-    /// # Errors
-    ///
-    /// The first number that cannot be.
-    pub fn check(&self) -> Result<(), String> {
-        match self {
-            PartConfig::Acoustic(config) => config.check(),
-            PartConfig::Vocoder(config) => config.check(),
-        }
-    }
-
-    /// Says what differs from another configuration, one line for each difference.
-    pub fn differences(&self, other: &PartConfig) -> Vec<String> {
-        match (self, other) {
-            (PartConfig::Acoustic(mine), PartConfig::Acoustic(theirs)) => mine.differences(theirs),
-            (mine, theirs) if mine == theirs => Vec::new(),
-            (PartConfig::Vocoder(mine), PartConfig::Vocoder(theirs)) => {
-                vec![format!("shapes: {mine:?} here, {theirs:?} there")]
-            }
-            (mine, theirs) => vec![format!("part: {} here, {} there", mine.part(), theirs.part())],
-        }
-    }
-}
-
 /// A task that a run trains on a corpus of speech.
 pub trait SpeechTask: Task + Sync {
     /// A batch on the host, ready to be uploaded.
@@ -213,6 +125,16 @@ pub trait SpeechTask: Task + Sync {
     /// Bytes of host memory that it keeps from batch to batch.
     fn kept_bytes(&self) -> u64 {
         0
+    }
+
+    /// Gives the data lane what this task wants of it besides log-mels.
+    fn equip(&self, lane: DataLane) -> DataLane {
+        lane
+    }
+
+    /// Bytes that a batch of clips takes on the data lane at once.
+    fn lane_bytes(&self, lane: &DataLane, rows: usize, frames: usize) -> usize {
+        lane.batch_bytes(rows, frames, self.reference_frames().unwrap_or(0))
     }
 
     /// Makes a batch of clips, the one at this place among all batches of the run. What is random about it depends on seed, epoch

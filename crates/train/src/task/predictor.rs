@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use tandem_data::CacheMode;
 use tandem_model::{Device, HostInputs, HostReference, REFERENCE_FRAMES};
 use tandem_synth::{SampledMel, Synthesizer};
@@ -18,19 +17,10 @@ use crate::checkpoint::{self, State, VoiceError};
 use crate::data::Data;
 use crate::events::TrainError;
 use crate::settings::TrainConfig;
+use crate::task::PredictorIdentity;
 
 /// The part of the cache's memory that predictions may take.
 const CACHE_SHARE: u64 = 4;
-
-/// Which weights predict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PredictorIdentity {
-    /// Steps of the acoustic run.
-    pub step: u64,
-    /// Checksum of its averaged weights.
-    pub weights: String,
-}
 
 /// A clip as the acoustic run says it.
 #[derive(Debug)]

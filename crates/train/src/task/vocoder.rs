@@ -1,7 +1,7 @@
 //! The neural vocoder as a task: mel and pitch of a segment to its waveform.
 //!
-//! Stage 1 compares spectra; stage 2 ([`Adversarial`]) has discriminators beside the vocoder. Features, source and predictions of an acoustic run are made on the host,
-//! whatever the data lane is.
+//! Stage 1 compares spectra; stage 2 ([`Adversarial`]) has discriminators beside the vocoder. Features and spectra of the source are made on the data lane's
+//! device if it is one; excitation, pitch and predictions of an acoustic run are the host's.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -15,8 +15,8 @@ use tandem_data::{Batch, CorpusSettings, LoadSettings, Shard};
 use tandem_flow::{Cursor, Fault, Random};
 use tandem_model::kernels::Stft;
 use tandem_model::{
-    AdversarialLosses, Device, DiscriminatorConfig, HostVocoderInputs, MelLoss, NeuralVocoder, Size, VocoderConfig,
-    VocoderInputs, VocoderLosses,
+    AdversarialLosses, Device, DeviceSpectra, DiscriminatorConfig, HostVocoderInputs, MelLoss, NeuralVocoder, Size,
+    VocoderConfig, VocoderInputs, VocoderLosses,
 };
 use tandem_synth::{Speech, vocoder_row};
 
@@ -26,7 +26,7 @@ use crate::checkpoint::State;
 use crate::data::{Data, DataError};
 use crate::events::TrainError;
 use crate::features::Ready;
-use crate::lane::DataLane;
+use crate::lane::{DataLane, RawSegments};
 use crate::settings::TrainConfig;
 
 /// Frames of a segment that is validated on and listened to (3 s).
@@ -94,13 +94,33 @@ pub struct Vocoder<S: Stage = Regression> {
     stage: PhantomData<S>,
 }
 
-/// Segments of a batch's clips on the host.
+/// Segments of a batch's clips.
 #[derive(Debug)]
 pub struct Segments {
     cursor: Cursor,
     clips: Vec<u32>,
     seconds: f64,
+    /// On the host; waveforms alone when the data lane made the rest.
     inputs: HostVocoderInputs,
+    /// Made by the data lane.
+    computed: Option<DeviceSpectra>,
+}
+
+/// Which part of a clip is learned from.
+struct Segment {
+    /// Its first frame.
+    first: usize,
+    /// Frames.
+    length: usize,
+    noise_seed: u64,
+    /// Whether its mel is that of an acoustic run, if there is one.
+    may_be_predicted: bool,
+}
+
+impl Segment {
+    fn frames(&self) -> Range<usize> {
+        self.first..self.first + self.length
+    }
 }
 
 impl<S: Stage> Vocoder<S> {
@@ -131,6 +151,30 @@ impl<S: Stage> Vocoder<S> {
 
     /// A segment of each clip of a batch of samples: where it begins, its noise and whether its mel is predicted depend on seed, epoch
     /// and clip alone. A clip that is shorter is padded.
+    fn choose(batch: &Batch, seed: u64, frames: usize) -> Vec<Segment> {
+        let choose = |(row, &clip): (usize, &u32)| {
+            let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 5]);
+            let length = batch.mel_lengths[row].min(frames);
+            let first = random.below(batch.mel_lengths[row] - length + 1);
+            let noise_seed = random.next();
+            Segment { first, length, noise_seed, may_be_predicted: random.next().is_multiple_of(2) }
+        };
+        batch.clips.iter().enumerate().map(choose).collect()
+    }
+
+    /// The samples of a segment, with the padding of its frames.
+    fn samples<'a>(&self, batch: &'a Batch, row: usize, segment: &Segment) -> &'a [f32] {
+        let (mel, stride) = (self.source.mel(), batch.form.row_values(batch.frames));
+        &batch.audio[row * stride + segment.first * mel.hop_length..][..mel.signal_samples(segment.length)]
+    }
+
+    /// The tracked pitch of a segment.
+    fn pitch(batch: &Batch, row: usize, segment: &Segment) -> Vec<f32> {
+        let tracked = batch.pitch.as_ref().and_then(|pitch| pitch.get(row * batch.frames + segment.first..));
+        tracked.map_or(vec![0.0; segment.length], |pitch| pitch[..segment.length].to_vec())
+    }
+
+    /// Segments with features that the host makes.
     fn segments(
         &self,
         batch: &Batch,
@@ -152,26 +196,17 @@ impl<S: Stage> Vocoder<S> {
             waveform: vec![0.0; rows * samples],
         };
         let mut log_mel = self.log_mel.another();
-        let stride = batch.form.row_values(batch.frames);
-        let silent = Vec::new();
-        let pitch = batch.pitch.as_ref().unwrap_or(&silent);
-        for (row, &clip) in batch.clips.iter().enumerate() {
-            let mut random = Random::at(&[seed, batch.cursor.epoch, u64::from(clip), 5]);
-            let kept = batch.mel_lengths[row].min(frames);
-            let first = random.below(batch.mel_lengths[row] - kept + 1);
-            let signal = &batch.audio[row * stride + first * mel.hop_length..][..mel.signal_samples(kept)];
-            let noise_seed = random.next();
-            let is_predicted = random.next().is_multiple_of(2);
-            let (bands, pitch) = match predictor.filter(|_| is_predicted) {
-                Some(predictor) => self.predicted(predictor, batch, row, first..first + kept, &mut log_mel),
+        for (row, segment) in Self::choose(batch, seed, frames).iter().enumerate() {
+            let (signal, kept) = (self.samples(batch, row, segment), segment.length);
+            let (bands, pitch) = match predictor.filter(|_| segment.may_be_predicted) {
+                Some(predictor) => self.predicted(predictor, batch, row, segment.frames(), &mut log_mel),
                 None => {
                     let mut bands = vec![0.0; stats.mean.len() * kept];
                     log_mel.compute_padded(signal, kept, &mut bands, kept);
-                    let pitch = pitch.get(row * batch.frames + first..);
-                    (bands, pitch.map_or(vec![0.0; kept], |pitch| pitch[..kept].to_vec()))
+                    (bands, Self::pitch(batch, row, segment))
                 }
             };
-            let one = vocoder_row(&self.source, stats, &bands, &pitch, noise_seed);
+            let one = vocoder_row(&self.source, stats, &bands, &pitch, segment.noise_seed);
             inputs.lengths[row] = kept;
             inputs.features[row * frames * width..][..one.features.len()].copy_from_slice(&one.features);
             inputs.harmonic[row * frames * 2 * bins..][..one.harmonic.len()].copy_from_slice(&one.harmonic);
@@ -179,6 +214,41 @@ impl<S: Stage> Vocoder<S> {
             inputs.waveform[row * samples..][..signal.len()].copy_from_slice(signal);
         }
         inputs
+    }
+
+    /// The same segments, as far as the host makes them when features are made on the data lane's device.
+    fn raw_segments(&self, batch: &Batch, seed: u64, frames: usize, predictor: Option<&Predictor>) -> RawSegments {
+        let (rows, samples) = (batch.rows, self.source.mel().signal_samples(frames));
+        let mut raw = RawSegments {
+            frames,
+            lengths: vec![0; rows],
+            waveform: vec![0.0; rows * samples],
+            harmonics: vec![0.0; rows * samples],
+            noise: vec![0.0; rows * samples],
+            pitch: vec![0.0; rows * frames],
+            predicted: vec![None; rows],
+        };
+        let mut log_mel = self.log_mel.another();
+        for (row, segment) in Self::choose(batch, seed, frames).iter().enumerate() {
+            let signal = self.samples(batch, row, segment);
+            let pitch = match predictor.filter(|_| segment.may_be_predicted) {
+                Some(predictor) => {
+                    let (bands, pitch) = self.predicted(predictor, batch, row, segment.frames(), &mut log_mel);
+                    let frame = |frame: usize| bands.chunks(segment.length).map(move |band| band[frame]);
+                    raw.predicted[row] = Some((0..segment.length).flat_map(frame).collect());
+                    pitch
+                }
+                None => Self::pitch(batch, row, segment),
+            };
+            let (harmonics, noise) = self.source.excitation(&pitch, segment.noise_seed);
+            raw.lengths[row] = segment.length;
+            raw.pitch[row * frames..][..pitch.len()].copy_from_slice(&pitch);
+            for (to, from) in [(&mut raw.waveform, signal), (&mut raw.harmonics, &harmonics), (&mut raw.noise, &noise)]
+            {
+                to[row * samples..][..from.len()].copy_from_slice(from);
+            }
+        }
+        raw
     }
 
     /// Mel and pitch of some frames of a clip as an acoustic run predicts them.
@@ -290,29 +360,47 @@ impl<S: Stage> SpeechTask for Vocoder<S> {
         LoadSettings { as_signal: true, durations: Arc::default(), ..plain }
     }
 
+    fn equip(&self, lane: DataLane) -> DataLane {
+        lane.with_source(&self.source)
+    }
+
+    fn lane_bytes(&self, lane: &DataLane, rows: usize, _: usize) -> usize {
+        lane.segments_bytes(rows, S::SEGMENT)
+    }
+
     fn prepare(
         &self,
         batch: Batch,
         place: u64,
         stats: &MelStats,
         seed: u64,
-        _: Option<&DataLane>,
+        lane: Option<&DataLane>,
     ) -> Result<Segments, Fault> {
         let predictor = self.predictions.as_ref().filter(|(_, from)| place >= *from).map(|(predictor, _)| &**predictor);
-        let inputs = self.segments(&batch, stats, seed, S::SEGMENT, predictor);
+        let (inputs, computed) = match lane {
+            None => (self.segments(&batch, stats, seed, S::SEGMENT, predictor), None),
+            Some(lane) => {
+                let raw = self.raw_segments(&batch, seed, S::SEGMENT, predictor);
+                let computed = lane.spectra(&raw, &self.source);
+                let computed = computed.map_err(|error| Fault::new(error.to_string()).fatal())?;
+                let RawSegments { frames, lengths, waveform, .. } = raw;
+                let (rows, none) = (batch.rows, HostVocoderInputs::default());
+                (HostVocoderInputs { rows, frames, lengths, waveform, ..none }, Some(computed))
+            }
+        };
         let mel = self.source.mel();
         let frame_seconds = mel.hop_length as f64 / f64::from(mel.sample_rate);
         let seconds = frame_seconds * inputs.lengths.iter().sum::<usize>() as f64;
-        Ok(Segments { cursor: batch.cursor, clips: batch.clips, seconds, inputs })
+        Ok(Segments { cursor: batch.cursor, clips: batch.clips, seconds, inputs, computed })
     }
 
     fn prepared_bytes(&self, prepared: &Segments) -> usize {
-        prepared.inputs.bytes()
+        prepared.inputs.bytes() + prepared.computed.as_ref().map_or(0, DeviceSpectra::bytes)
     }
 
     fn upload(&self, prepared: Segments, device: &Device) -> Ready<VocoderInputs> {
-        let Segments { cursor, clips, seconds, inputs } = prepared;
-        Ready { cursor, clips, seconds, inputs: inputs.upload(device) }
+        let Segments { cursor, clips, seconds, inputs, computed } = prepared;
+        Ready { cursor, clips, seconds, inputs: inputs.upload_with(computed, device) }
     }
 
     fn input_bytes(&self, inputs: &VocoderInputs) -> u64 {

@@ -340,7 +340,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let loss = terms.iter().sum::<f64>();
         // As it is kept in checkpoints, so that a resumed run decides the same.
         let kept = loss as f32;
-        let best = loss.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
+        let best = kept.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
         if best {
             self.state.better = Some((kept, step));
             self.state.validations_without_progress = 0;

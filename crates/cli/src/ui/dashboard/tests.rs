@@ -22,7 +22,13 @@ fn english(id: &str) -> String {
 }
 
 fn normal() -> Snapshot {
-    let stage = |name: &str, mean_ms, share| StageProfile { name: name.to_owned(), mean_ms, std_ms: 1.25, share };
+    let stage = |name: &str, mean_ms, share| StageProfile {
+        name: name.to_owned(),
+        mean_ms,
+        std_ms: 1.25,
+        jitter_ms: 1.25,
+        share,
+    };
     let stages = vec![
         stage(Stage::Load.name(), 41.0, 0.4),
         stage(Stage::Preprocess.name(), 12.5, 0.122),
