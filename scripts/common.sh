@@ -83,6 +83,11 @@ skip() {
   [ "${CI:-}" != true ] || { echo "error: CI must not skip a check" >&2; exit 1; }
 }
 
+# can_make_hosts: whether this user may make hosts of their own, as network namespaces.
+can_make_hosts() {
+  [ "$(id -u)" = 0 ] && ip netns add tandem-probe 2>/dev/null && ip netns del tandem-probe
+}
+
 # software_gpus: two Vulkan devices played by the CPU (Mesa's lavapipe twice) for everything that follows, and SwiftShader
 # as a second driver. Without them the tests that need them say that they are skipped.
 software_gpus() {

@@ -329,6 +329,11 @@ fn furnish(here: &Path, work: &Workplace, config: &str, written: &Written) -> (O
         let aligned = tandem().arg("align").arg(run).arg("--out").arg(out).output().expect("the program starts");
         assert!(aligned.status.success(), "{}", stderr(&aligned));
     }
+    if written.has("profile.json") {
+        let short = "profile --synthetic --model-size smoke --batch-size 2 --num-steps 2 --max-mel-frames 125 --json";
+        let profile = tandem().args(short.split(' ')).output().expect("the program starts");
+        fs::write(here.join("profile.json"), profile.stdout).expect("written");
+    }
     let weights = format!("runs/my-voice/checkpoints/step-{LAST_STEP:08}/model.safetensors");
     let broken = [(": truncated", "my-voice/wavs/demo_0000.wav"), (": model.safetensors is not", &weights)];
     for (_, file) in broken.iter().filter(|(words, _)| written.output.contains(words)) {

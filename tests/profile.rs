@@ -79,12 +79,28 @@ fn the_best_recommendation_is_verified() {
     assert!(json["predictions"][0]["measured"].as_f64().expect("a number") > 0.0, "{json}");
 }
 
+/// SPEC K7: ranks are a change like any other; a slow link takes what they would bring.
+#[test]
+fn ranks_are_predicted_with_what_they_wait_for() {
+    let output =
+        run("profile --synthetic --model-size smoke --batch-size 4 --num-steps 8 --warmup 2 --backend cpu --json \
+                      --what-if world=4,link=100GB/s,latency=1us --what-if world=4,link=10MB/s,latency=1ms --verify");
+    let json = last_json(&output);
+    let gain = |at: usize| json["predictions"][at]["gain"].as_f64().unwrap_or_else(|| panic!("{json}"));
+    assert!((2.0..4.6).contains(&gain(0)), "nearly four times the clips: {}", gain(0));
+    assert!(gain(1) < 0.5 * gain(0), "{} and {}", gain(0), gain(1));
+    assert_eq!(json["predictions"][0]["change"], "--world 4 --link 100GB/s --latency 1us");
+    assert!(json["predictions"][0]["measured"].is_null(), "one process cannot try it");
+    assert!(stderr(&output).contains("several ranks are predicted, not tried"), "{}", stderr(&output));
+}
+
 #[test]
 fn bad_input_is_named() {
     for (arguments, words) in [
         ("--num-steps 5 --warmup 10", "5 steps are fewer than the 10 of the warm-up"),
         ("--what-if speed=2", "`speed` cannot be changed here"),
         ("--what-if workers=x", "--num-workers"),
+        ("--what-if world=2,link=fast", "write for example `10GB/s`"),
         ("--html /nowhere/report.html", "/nowhere"),
     ] {
         let output = run(&format!("profile --synthetic {arguments}"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::support::{interrupt, last_json, run, stderr, stdout, tandem};
+use crate::support::{Workplace, interrupt, last_json, run, stderr, stdout, tandem};
 
 const EXAMPLE: &str = "simulate --load 12.3ms±2.1 --preprocess 5.1ms±0.8 --transfer 8.7ms±1.2 --train 123.4ms±5.2 \
                        --steps 200 --workers 4 --pipeline-depth 2 --clock virtual";
@@ -177,4 +177,82 @@ fn ctrl_c_ends_the_run_and_loses_nothing() {
     let json: serde_json::Value = serde_json::from_str(text.lines().last().expect("a report")).expect("JSON");
     assert!(json["steps"].as_u64().is_some_and(|steps| steps < 100_000), "{json}");
     assert!(path.exists(), "the trace is there");
+}
+
+/// SPEC K9.
+#[test]
+fn what_more_ranks_would_give_is_predicted_from_times_that_are_given() {
+    let predicted = |more: &str| last_json(&run(&format!("simulate --world 8 --train 50ms --load 10ms --json {more}")));
+    let row = |json: &serde_json::Value, kind: &str, world: u64| {
+        let rows = json[kind].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["world"] == world).unwrap_or_else(|| panic!("{world} ranks: {json}"))
+    };
+    let fast = predicted("--link 10GB/s --latency 20us --gradients 16MB");
+    assert_eq!(fast["simulated"], true);
+    assert_eq!(fast["weak"].as_array().map(Vec::len), Some(4), "1, 2, 4 and 8 ranks");
+    let two = row(&fast, "weak", 2);
+    // 16 MB at 10 GB/s, latencies, and two copies of a bucket that nothing hides: some three milliseconds.
+    assert!((2.0..5.0).contains(&number(&two, "reduce_ms")), "{two}");
+    assert!((number(&two, "period_ms") - 50.0 - number(&two, "reduce_ms")).abs() < 0.5, "{two}");
+    assert!((1.8..1.97).contains(&number(&two, "speedup")), "{two}");
+    let slow = predicted("--link 100MB/s --latency 20us --gradients 16MB");
+    assert!(number(&row(&slow, "weak", 2), "exposed") > 0.7, "{slow}");
+    for (kind, world) in [("weak", 8), ("strong", 2), ("strong", 8)] {
+        let (fast, slow) = (row(&fast, kind, world), row(&slow, kind, world));
+        assert!(number(&fast, "efficiency") > 2.0 * number(&slow, "efficiency"), "{kind} {world}: {fast} {slow}");
+    }
+    assert!(number(&row(&fast, "strong", 8), "efficiency") < number(&row(&fast, "weak", 8), "efficiency"));
+    let text = "simulate --world 8 --train 50ms --load 10ms --link 1GB/s --latency 20us";
+    insta::assert_snapshot!("ranks", stdout(&run(text)));
+    insta::assert_snapshot!("ranks_persian", stdout(&run(&format!("--lang fa {text}"))));
+}
+
+#[test]
+fn what_more_ranks_would_give_is_predicted_from_a_profile_and_from_a_run() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("profile.json");
+    let stage = |ms: f64| serde_json::json!({"mean_ms": ms, "std_ms": 9.0, "share": 0.1});
+    let mut profile = serde_json::json!({
+        "stages": {"load": stage(30.0), "preprocess": stage(1.0), "transfer": stage(1.0), "train": stage(80.0)},
+        "variation": 0.0, "period_ms": 80.0, "parameters": 2_500_000,
+        "knobs": {"workers": 2, "cores": 4, "buffer": 8, "depth": 2, "device_queue": 2},
+    });
+    std::fs::write(&path, profile.to_string()).expect("written");
+    let json = last_json(&run(&format!("simulate --world 4 --from {} --json", path.display())));
+    assert_eq!((&json["gradient_bytes"], number(&json["stages"]["train"], "mean_ms")), (&10_000_000.into(), 80.0));
+    // Steps of other lengths are as long on all ranks: without variation at equal work nobody waits for the slowest.
+    assert_eq!(number(&json["stages"]["train"], "std_ms"), 0.0);
+    profile["knobs"].as_object_mut().expect("an object").remove("depth");
+    std::fs::write(&path, profile.to_string()).expect("written");
+    for (from, words) in [
+        (path.display().to_string(), "it has no `knobs.depth`"),
+        (dir.path().join("nothing.json").display().to_string(), "is neither the folder of a run nor a profile"),
+        (dir.path().display().to_string(), "is not the folder of a run"),
+    ] {
+        let output = run(&format!("simulate --world 4 --from {from}"));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    let work = Workplace::new(40, 1);
+    let report = work.trained("run", "--batch-size 2 --max-steps 40 --log-every 5");
+    let run_dir = work.path("run");
+    let json = last_json(&run(&format!("simulate --world 2 --from {} --json", run_dir.display())));
+    assert_eq!(json["gradient_bytes"].as_u64(), report["parameters"].as_u64().map(|count| 4 * count));
+    assert!(number(&json["stages"]["train"], "mean_ms") > 0.0 && number(&json["weak"][1], "exposed") > 0.0, "{json}");
+}
+
+#[test]
+fn ranks_that_make_no_sense_are_refused() {
+    for (arguments, words) in [
+        ("--world 0", "0 is not in 1..=65536"),
+        ("--world 2 --link 10", "write for example `10GB/s`"),
+        ("--world 2 --gradients many", "write for example `16MB`"),
+        ("--world 2 --latency 20", "has no unit"),
+        ("--world 2 --serial", "--serial"),
+        ("--world 2 --from x --train 10ms", "--train"),
+    ] {
+        let output = run(&format!("simulate {arguments}"));
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(stderr(&output).contains(words), "{arguments}: {}", stderr(&output));
+    }
 }

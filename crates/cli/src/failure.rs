@@ -22,13 +22,13 @@ pub(crate) struct Failure {
     /// For people, where it is more than a text that is looked up by its English.
     text: Option<Text>,
     hints: Vec<String>,
-    /// Another rank of the run failed, and says so itself.
-    pub(crate) is_of_another_rank: bool,
+    /// Another rank of the run failed: the one that reports it, besides that one itself.
+    pub(crate) reported_by: Option<usize>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), text: None, hints: Vec::new(), is_of_another_rank: false }
+        Failure { code, message: message.into(), text: None, hints: Vec::new(), reported_by: None }
     }
 
     /// An error of a library.
@@ -45,9 +45,9 @@ impl Failure {
         self
     }
 
-    /// The same about another rank of the run, which says so itself.
-    pub(crate) fn of_another_rank(mut self) -> Failure {
-        self.is_of_another_rank = true;
+    /// The same about another rank of the run: not every rank need report it.
+    pub(crate) fn reported_by(mut self, rank: usize) -> Failure {
+        self.reported_by = Some(rank);
         self
     }
 

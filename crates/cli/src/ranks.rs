@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
 use tandem_device::Inventory;
@@ -109,6 +110,17 @@ impl Ranks {
         Some(messages.with("train-ranks", &[("world", &world), ("hosts", &hosts), ("library", &library)]))
     }
 
+    /// The work of this rank. With others beside it a panic is a failure that they hear of, and that is reported even if this rank is quiet.
+    pub(crate) fn work(&self, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        if self.session.is_none() {
+            return work();
+        }
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Err(Failure::new(FAILED, text.unwrap_or("a panic without a message")))
+        })
+    }
+
     /// The run is over, on all ranks.
     pub(crate) fn leave(&self) -> Result<(), Failure> {
         let Some(session) = &self.session else { return Ok(()) };
@@ -118,8 +130,7 @@ impl Ranks {
     /// Ends all processes because this one failed; alone it is for the program to say what went wrong.
     pub(crate) fn end(mut self, failure: Failure, is_json: bool, messages: &Messages) -> Failure {
         let Some(session) = &self.session else { return failure };
-        // What another rank failed of is said by that one, and by rank 0.
-        if session.rank() == 0 || !failure.is_of_another_rank {
+        if failure.reported_by.is_none_or(|rank| rank == session.rank()) {
             if is_json {
                 let _ = writeln!(stdout(), "{}", failure.json());
             }
@@ -143,7 +154,8 @@ impl Ranks {
 /// A rank is missing, or failed.
 pub(crate) fn reduce_failure(error: &ReduceError) -> Failure {
     let code = if let ReduceError::Failed(_, _, code) = error { *code } else { FAILED };
-    Failure::of(code, error).of_another_rank()
+    // What a rank failed of it says itself, and so does rank 0; when that is the one, rank 1.
+    Failure::of(code, error).reported_by(usize::from(error.rank() == Some(0)))
 }
 
 /// From now on nothing that is printed is seen. Returns where errors can still be said.

@@ -149,7 +149,7 @@ pub(crate) fn report(source: &dyn Source, clip: u32, fault: &ClipFault) -> Fault
     FaultReport {
         id: source.id(clip).unwrap_or_else(|| format!("line {}", source.line(clip))),
         path: source.path(clip),
-        kind: fault.kind(),
+        kind: fault.kind().into(),
         reason: fault.to_string(),
         limit: false,
     }

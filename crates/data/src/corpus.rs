@@ -638,7 +638,7 @@ impl Corpus {
         let report = |&&(row, ref fault): &&(u32, ClipFault)| FaultReport {
             id: self.source.id(row).unwrap_or_else(|| format!("line {}", self.source.line(row))),
             path: self.source.path(row),
-            kind: fault.kind(),
+            kind: fault.kind().into(),
             reason: fault.to_string(),
             limit: fault.is_limit(),
         };

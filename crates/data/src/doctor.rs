@@ -2,6 +2,7 @@
 
 mod sound;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -191,6 +192,8 @@ fn conclude(corpus: &Corpus, results: Vec<(u32, Result<Sound, ClipFault>)>) -> E
     let mut findings: Vec<ClipFinding> = (corpus.fault_reports().into_iter())
         .map(|FaultReport { id, path, kind, reason, limit }| {
             let severity = if limit { Severity::Limit } else { Severity::Error };
+            // Names of an index are those of this program.
+            let kind = if let Cow::Borrowed(kind) = kind { kind } else { "skipped" };
             ClipFinding { severity, kind, id, path, reason }
         })
         .collect();

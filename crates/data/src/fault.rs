@@ -1,11 +1,12 @@
 //! Why a clip is skipped, and how many may be.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tandem_audio::AudioError;
 
 use crate::remote::RemoteError;
@@ -229,7 +230,7 @@ pub struct FaultReport {
     /// Its file, as far as one is known.
     pub path: Option<PathBuf>,
     /// The short name of the reason.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// The reason.
     pub reason: String,
     /// Left out because of a limit that the user set.
@@ -243,34 +244,80 @@ pub struct Ledger {
     clips: u64,
     /// Clips that were skipped before loading began.
     before: u64,
-    faults: Mutex<BTreeMap<u32, FaultReport>>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    faults: BTreeMap<u32, FaultReport>,
+    /// Those that no other process was told of.
+    untold: Vec<u32>,
+}
+
+/// A bad clip as one process of a run tells the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundFault {
+    /// The clip.
+    pub clip: u32,
+    /// The short name of the reason.
+    pub kind: String,
+    /// The reason.
+    pub reason: String,
 }
 
 impl Ledger {
     /// For a corpus of so many clips, of which `before` were skipped already.
     pub(crate) fn new(tolerance: Tolerance, clips: u64, before: u64) -> Ledger {
-        Ledger { tolerance, clips, before, faults: Mutex::default() }
+        Ledger { tolerance, clips, before, noted: Mutex::default() }
     }
 
     /// Notes a clip. Returns whether there are too many now.
     pub(crate) fn note(&self, clip: u32, report: FaultReport) -> bool {
-        let mut faults = self.lock();
-        faults.insert(clip, report);
-        self.tolerance.is_exceeded(self.before + faults.len() as u64, self.clips)
+        let mut noted = self.lock();
+        if noted.faults.insert(clip, report).is_none() {
+            noted.untold.push(clip);
+        }
+        self.is_exceeded(&noted)
+    }
+
+    /// Notes a clip that another process found to be bad. Returns whether there are too many now.
+    pub(crate) fn note_told(&self, clip: u32, report: FaultReport) -> bool {
+        let mut noted = self.lock();
+        noted.faults.entry(clip).or_insert(report);
+        self.is_exceeded(&noted)
+    }
+
+    fn is_exceeded(&self, noted: &Noted) -> bool {
+        self.tolerance.is_exceeded(self.before + noted.faults.len() as u64, self.clips)
+    }
+
+    /// How many were found here and not told to other processes.
+    pub fn untold(&self) -> usize {
+        self.lock().untold.len()
+    }
+
+    /// Those, which count as told from now on.
+    pub fn tell(&self) -> Vec<FoundFault> {
+        let mut noted = self.lock();
+        let untold = std::mem::take(&mut noted.untold);
+        let found = untold.iter().filter_map(|clip| Some((*clip, noted.faults.get(clip)?)));
+        found
+            .map(|(clip, report)| FoundFault { clip, kind: report.kind.to_string(), reason: report.reason.clone() })
+            .collect()
     }
 
     /// Whether this clip is known to be bad.
     pub fn contains(&self, clip: u32) -> bool {
-        self.lock().contains_key(&clip)
+        self.lock().faults.contains_key(&clip)
     }
 
     /// All of them, in the order of the corpus.
     pub fn reports(&self) -> Vec<FaultReport> {
-        self.lock().values().cloned().collect()
+        self.lock().faults.values().cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, FaultReport>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -291,6 +338,32 @@ mod tests {
         }
         assert_eq!(clip.to_string(), "worn out");
         assert_eq!(corpus.to_string(), "cannot read `metadata.csv`: worn out");
+    }
+
+    #[test]
+    fn what_processes_tell_each_other_is_counted_once_by_all() {
+        let report = |id: &str| FaultReport {
+            id: id.to_owned(),
+            path: None,
+            kind: "missing".into(),
+            reason: "no such file".to_owned(),
+            limit: false,
+        };
+        let ledger = || Ledger::new(Tolerance { share: 0.0, count: 3 }, 100, 1);
+        let (one, other) = (ledger(), ledger());
+        assert!(!one.note(4, report("a")) && !one.note(4, report("a")) && !other.note(9, report("b")));
+        let share = |from: &Ledger, to: &Ledger| {
+            let told = from.tell();
+            let exceeded = told.iter().map(|fault| to.note_told(fault.clip, report("of another"))).collect::<Vec<_>>();
+            (told.iter().map(|fault| fault.clip).collect::<Vec<_>>(), exceeded)
+        };
+        assert_eq!(share(&one, &other), (vec![4], vec![false]));
+        assert_eq!(share(&other, &one), (vec![9], vec![false]));
+        assert_eq!((one.untold(), other.untold(), one.reports().len()), (0, 0, 2), "each is told once");
+        assert!(one.contains(9) && other.contains(4) && one.reports()[0].id == "a", "what was found here stays");
+        // Both find the third; with the one before they are four: more than three.
+        assert!(one.note(7, report("c")) && other.note(7, report("c")));
+        assert_eq!(share(&one, &other), (vec![7], vec![true]));
     }
 
     #[test]

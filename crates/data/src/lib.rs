@@ -76,7 +76,7 @@ pub use corpus::{Corpus, CorpusError, CorpusSettings, split};
 pub use demo::{DemoCorpus, DemoMade};
 pub use doctor::{ClipFinding, Examination, Severity, SpeakerShare, examine};
 pub use durations::{AlignmentsError, Durations, text_grid_path};
-pub use fault::{ClipFault, FaultReport, Ledger, Tolerance};
+pub use fault::{ClipFault, FaultReport, FoundFault, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use pack::{Packed, SHARD_CLIPS, pack};

@@ -14,7 +14,7 @@ use crate::batch::{Batch, Buffer, Form, Layout, Recycler, Reference};
 use crate::cache::{Cache, CacheMode};
 use crate::corpus::Corpus;
 use crate::durations::Durations;
-use crate::fault::{ClipFault, FaultReport, Ledger, Tolerance, UNREACHABLE};
+use crate::fault::{ClipFault, FaultReport, FoundFault, Ledger, Tolerance, UNREACHABLE};
 use crate::plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
 
 /// How a corpus is loaded. By default log-mel, without references.
@@ -592,7 +592,7 @@ impl Loader {
 
     fn report(&self, clip: u32, fault: &ClipFault) -> FaultReport {
         let (id, path) = self.shared.corpus.name(clip);
-        FaultReport { id, path, kind: fault.kind(), reason: fault.to_string(), limit: false }
+        FaultReport { id, path, kind: fault.kind().into(), reason: fault.to_string(), limit: false }
     }
 
     /// Notes the bad clips of a batch; an error when there are too many, or when nothing is left of the batch.
@@ -625,8 +625,25 @@ impl Loader {
         Err(Fault::new("none of its clips can be used"))
     }
 
+    /// Notes bad clips that other processes of the run found.
+    ///
+    /// # Errors
+    ///
+    /// A fatal fault if there are too many now: those of all processes count together.
+    pub fn hear(&self, found: &[FoundFault]) -> Result<(), Fault> {
+        let mut exceeded = false;
+        for FoundFault { clip, kind, reason } in
+            found.iter().filter(|fault| (fault.clip as usize) < self.shared.corpus.len())
+        {
+            let (id, path) = self.shared.corpus.name(*clip);
+            let report = FaultReport { id, path, kind: kind.clone().into(), reason: reason.clone(), limit: false };
+            exceeded |= self.shared.ledger.note_told(*clip, report);
+        }
+        if exceeded { Err(self.too_many()) } else { Ok(()) }
+    }
+
     /// More clips are bad than is tolerated.
-    fn too_many(&self) -> Fault {
+    pub fn too_many(&self) -> Fault {
         let reports = self.shared.ledger.reports();
         let bad = self.shared.corpus.faults() + reports.len();
         let mut text = format!("{bad} of {} clips cannot be used, more than is tolerated", self.shared.corpus.rows());

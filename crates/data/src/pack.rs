@@ -312,7 +312,7 @@ fn skipped(row: &serde_json::Value) -> Option<FaultReport> {
     Some(FaultReport {
         id: text("id")?,
         path: text("path").map(PathBuf::from),
-        kind: "skipped",
+        kind: "skipped".into(),
         reason: text("reason")?,
         limit: false,
     })

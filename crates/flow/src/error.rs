@@ -110,7 +110,8 @@ impl Error {
         Error(Box::new(ErrorDetails { stage: stage.clone(), cursor, sample: None, path: None, kind }))
     }
 
-    pub(crate) fn from_fault(stage: &Arc<str>, cursor: Cursor, fault: Fault) -> Error {
+    /// What a stage of this name reports about a batch.
+    pub fn from_fault(stage: &Arc<str>, cursor: Cursor, fault: Fault) -> Error {
         let kind = if fault.fatal { ErrorKind::Fatal(fault.cause) } else { ErrorKind::Failed(fault.cause) };
         let (sample, path) = (fault.sample, fault.path);
         Error(Box::new(ErrorDetails { stage: stage.clone(), cursor: Some(cursor), sample, path, kind }))

@@ -11,6 +11,7 @@
 //! | `advise.rs` | [`advise`]: one device or two, a pure function of what was measured |
 //! | `whatif.rs` | [`predict`]: what another setup would give |
 //! | `simulate.rs` | [`simulate`]: the real engine on simulated lanes, and its outcome |
+//! | `scaling.rs` | [`scaling`]: what more ranks would give |
 //! | `run_report.rs` | [`Document`]: everything that a report shows, as plain data |
 //! | `html.rs` | [`html`]: a report as one page with plots |
 //! | `prometheus.rs` | [`exposition`]: the metrics for Prometheus, and a small server for them |
@@ -29,6 +30,7 @@ mod metrics;
 mod notices;
 mod prometheus;
 mod run_report;
+mod scaling;
 mod simulate;
 mod snapshot;
 mod stage_profile;
@@ -45,6 +47,7 @@ pub use metrics::{Kind, METRICS, Metric, Progress, Read, Sample, Surface, Unit, 
 pub use notices::{Notice, Notices};
 pub use prometheus::{MetricsServer, exposition};
 pub use run_report::{Document, Line, Prediction, Side, TimelineSpan, queue_lines, timeline};
+pub use scaling::{BUCKET_BYTES, Communication, Scaled, ScalingKind, scaling, step_is_longer_by, worlds_up_to};
 pub use simulate::{Run, Simulation, SimulationReport, StageReport, WORKS_IN, simulate};
 pub use snapshot::{MemoryUse, QueueFill, Snapshot, WINDOW, headroom, recent_profile};
 pub use stage_profile::{GAPS, Profile, StageProfile, last_steps, step_times};

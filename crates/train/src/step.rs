@@ -1,7 +1,7 @@
 //! One step: losses, gradients, update. Whatever it does depends on the batch and the state alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
@@ -14,7 +14,7 @@ use tandem_model::{Device, InputShape, ModelConfig};
 use crate::checkpoint::Checkpoint;
 use crate::features::Ready;
 use crate::optim::{self, Ema, Grads, LossScale, Optimizer};
-use crate::reduce::{Activity, Agreed, Reduce, ReduceError, SingleProcess, Vote};
+use crate::reduce::{Activity, Agreed, Reduce, ReduceError, SingleProcess, Summed, Vote};
 use crate::settings::TrainConfig;
 use crate::task::{Acoustic, PartConfig, Task};
 
@@ -27,6 +27,8 @@ pub struct Injection {
     pub out_of_memory: Option<(u64, usize)>,
     /// Every step leaks so many bytes.
     pub leak: Option<usize>,
+    /// This step never ends: a driver that does not return.
+    pub hang_at: Option<u64>,
 }
 
 /// A model in training: weights, their average, optimizer.
@@ -45,6 +47,8 @@ pub struct Learner<T: Task = Acoustic> {
     scale: Option<LossScale>,
     /// Whether each parameter stays as it is, in the model's order; empty: none does.
     frozen: Vec<bool>,
+    /// Bad clips that not all ranks know of, as agreed with the last batch.
+    new_faults: u64,
     leaked: Vec<Vec<u8>>,
     /// Faults on purpose.
     pub injection: Injection,
@@ -161,6 +165,7 @@ impl<T: Task> Learner<T> {
             next: Cursor::START,
             micro_batches: settings.optimizer.grad_accum.max(1),
             frozen: Vec::new(),
+            new_faults: 0,
             leaked: Vec::new(),
             scale: settings.model.mixed_precision.then(|| LossScale::new(None, &plain)),
             injection: Injection::default(),
@@ -265,6 +270,16 @@ impl<T: Task> Learner<T> {
             }
         }
         Ok(sums)
+    }
+
+    /// What every rank has to say, by rank; if any rank has found bad clips that others do not know of. All ranks agree whether that is so.
+    pub(crate) fn share_faults(&mut self, own: impl FnOnce() -> Vec<u8>) -> Result<Vec<Vec<u8>>, ReduceError> {
+        if std::mem::take(&mut self.new_faults) == 0 { Ok(Vec::new()) } else { self.reduce.gather(&own()) }
+    }
+
+    /// See [`Reduce::set_stall_timeout`].
+    pub(crate) fn set_stall_timeout(&self, timeout: Option<Duration>) {
+        self.reduce.set_stall_timeout(timeout);
     }
 
     /// Notes where this rank is.
@@ -444,6 +459,7 @@ impl<T: Task> Learner<T> {
         let asked = Instant::now();
         let agreed = Agreed::of(&self.reduce.agree(&vote)?)?;
         let vote_wait = (asked, Instant::now());
+        self.new_faults = agreed.new_faults;
         if agreed.early_stop || agreed.stop {
             return Ok(if agreed.early_stop { Stepped::EarlyStopped } else { Stepped::Stopped });
         }
@@ -455,6 +471,7 @@ impl<T: Task> Learner<T> {
         }
         self.micro_batches = agreed.micro_batches as usize;
         self.note(Activity::Train);
+        self.inject_hang();
         let totals = T::totals(agreed.counts);
         let (values, grads) = match ready.clips.is_empty() && !alone {
             false => self.gradients_that_fit_of(&ready.inputs, totals),
@@ -466,9 +483,8 @@ impl<T: Task> Learner<T> {
         };
         self.note(Activity::Reduce);
         let shapes = if alone { Vec::new() } else { optim::shapes(self.model(), &self.frozen) };
-        let asked = Instant::now();
-        let (values, grads) = self.reduce.sum(values, grads.without(&self.frozen), &shapes)?;
-        let summed = Instant::now();
+        let Summed { values, grads, since } = self.reduce.sum(values, grads.without(&self.frozen), &shapes)?;
+        let sum_wait = (since, Instant::now());
         self.note(Activity::Train);
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
@@ -485,11 +501,17 @@ impl<T: Task> Learner<T> {
             clips: ready.clips,
             all_clips: agreed.clips,
             seconds: agreed.seconds,
-            waits: if alone { Vec::new() } else { vec![vote_wait, (asked, summed)] },
+            waits: if alone { Vec::new() } else { vec![vote_wait, sum_wait] },
             micro_batches: self.micro_batches,
             lr,
             values: Tensor::cat(vec![values, norm], 0),
         })))
+    }
+
+    fn inject_hang(&self) {
+        while self.injection.hang_at == Some(self.step + 1) {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
     }
 
     fn inject_out_of_memory(&self, rows: usize) {

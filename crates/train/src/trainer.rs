@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tandem_audio::MelStats;
-use tandem_data::{Loader, Shard};
+use tandem_data::{FoundFault, Loader, Shard};
 use tandem_device::memory::MemoryLimitExceeded;
 use tandem_device::probes::CpuMeter;
 use tandem_device::{FeaturesOn, Lanes};
-use tandem_flow::{Context, Cursor, Fault, Flow, Place, Stage, Stop};
+use tandem_flow::{Context, Cursor, Error, Fault, Flow, Place, Stage, Stop};
 use tandem_model::Device;
 use tandem_model::burn::module::Module;
 use tandem_model::weights;
@@ -30,7 +30,7 @@ use crate::guard::{Guard, guards};
 use crate::memory;
 use crate::monitor::{Monitor, SPANS};
 use crate::preflight::preflight;
-use crate::reduce::{RankFacts, Reduce, ReduceError, Vote, facts};
+use crate::reduce::{RankFacts, Reduce, Vote, facts};
 use crate::run::{Log, RunDir};
 use crate::settings::TrainConfig;
 use crate::step::{Injection, Learner, Stepped, learning_device};
@@ -234,7 +234,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
     }
 
     fn join(&mut self, mut reduce: Box<dyn Reduce>, host: &str) -> Result<Vec<RankFacts>, TrainError> {
-        let start = self.start.as_ref().map(|start| start.checkpoint.state.step);
+        let start = self.start.as_ref().map(|start| &start.checkpoint);
         let placement = &self.lanes.placement;
         let lanes = [&placement.data, &placement.model];
         let own = RankFacts {
@@ -299,6 +299,8 @@ impl<T: SpeechTask> TaskTrainer<T> {
         }
         if let Some(reduce) = self.reduce.take() {
             learner.join(reduce);
+            let seconds = self.settings.pipeline.stall_timeout;
+            learner.set_stall_timeout((seconds > 0.0).then(|| Duration::from_secs_f64(seconds)));
         }
         learner.injection = self.injection;
         let misplaced = learner.misplaced();
@@ -548,6 +550,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
     ) -> Flow<Stepped> {
         let context = context.clone();
         let learner = self.learner.clone().expect("made before its first batch");
+        let loader = self.loader.clone();
         feed.stage(Stage::Train, move |ready| {
             let mut learner = learner.lock().unwrap_or_else(PoisonError::into_inner);
             // One process has no need to ask itself: it stops in the loop that pulls.
@@ -555,9 +558,13 @@ impl<T: SpeechTask> TaskTrainer<T> {
             let wish = Vote {
                 stop: together && asked.reason().is_some(),
                 early_stop: together && wishes.early_stop.load(Ordering::Relaxed),
+                new_faults: if together { loader.ledger().untold() as u64 } else { 0 },
                 ..Vote::default()
             };
-            let stepped = learner.step_together(ready, wish).map_err(|error| {
+            let cursor = ready.cursor;
+            let stepped = learner.step_together(ready, wish).map_err(TrainError::Reduce);
+            let stepped = stepped.and_then(|stepped| share_faults(&mut learner, &loader, cursor).map(|()| stepped));
+            let stepped = stepped.map_err(|error| {
                 let fault = Fault::new(error.to_string()).fatal();
                 *wishes.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 fault
@@ -635,8 +642,25 @@ impl<T: SpeechTask> TaskTrainer<T> {
 struct Wishes {
     /// Validation does not get better any more.
     early_stop: Arc<AtomicBool>,
-    /// Why ranks cannot go on together.
-    failed: Arc<Mutex<Option<ReduceError>>>,
+    /// Why ranks cannot go on together, or what they found together.
+    failed: Arc<Mutex<Option<TrainError>>>,
+}
+
+/// Tells all ranks which clips this one found to be bad, and hears of theirs: too many are too many wherever they were found. Only when
+/// there are new ones is there a message.
+fn share_faults<T: SpeechTask>(learner: &mut Learner<T>, loader: &Loader, cursor: Cursor) -> Result<(), TrainError> {
+    let own = || serde_json::to_vec(&loader.ledger().tell()).expect("plain values");
+    for found in learner.share_faults(own).map_err(TrainError::Reduce)? {
+        // All ranks are of one version (`facts.rs`).
+        let found: Vec<FoundFault> = serde_json::from_slice(&found).unwrap_or_default();
+        loader.hear(&found).map_err(|fault| too_many(fault, cursor))?;
+    }
+    Ok(())
+}
+
+/// More clips are bad than is tolerated.
+fn too_many(fault: Fault, cursor: Cursor) -> TrainError {
+    TrainError::Stage(Error::from_fault(&Stage::Count.name().into(), cursor, fault))
 }
 
 fn too_much(error: MemoryLimitExceeded) -> TrainError {

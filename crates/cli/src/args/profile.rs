@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use tandem_train::{Setting, find_setting};
 
-use super::{InjectedFault, PROFILE, SettingArgs, parse_fault};
+use super::{InjectedFault, PROFILE, SettingArgs, parse_fault, parse_latency, parse_speed_of_copies};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -19,6 +20,7 @@ Examples:
   tandem profile --train-data my-voice --data-gpu 0 --model-gpu 1 --batch-size 16 --num-steps 100
   tandem profile --train-data my-voice --verify                  try the best change, and see whether it helps
   tandem profile --train-data my-voice --what-if workers=8,buffer=100 --what-if cache=disk
+  tandem profile --train-data my-voice --what-if world=4,link=10GB/s,latency=20us
   tandem profile --train-data my-voice --html report.html
   tandem profile --synthetic --json
   tandem profile --train-data my-voice --assert-healthy --trace trace.json"
@@ -30,7 +32,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, conflicts_with = "train-data", help_heading = "Data")]
     pub(crate) synthetic: bool,
     /// Predict what other values would give: KEY=VALUE,…; may be given several times.
-    /// Keys: workers, buffer, prefetch, depth, batch-size, cache, features-on, memory-limit, data-gpu, model-gpu
+    /// Keys: workers, buffer, prefetch, depth, batch-size, cache, features-on, memory-limit, data-gpu, model-gpu; and world, link, latency for ranks
     #[arg(long, value_name = "CHANGES", help_heading = "What if")]
     pub(crate) what_if: Vec<WhatIf>,
     /// Try what is predicted (--what-if, else the best recommendation), and show both figures
@@ -62,9 +64,46 @@ pub(crate) struct ProfileArgs {
     pub(crate) json: bool,
 }
 
-/// Other values for some settings.
+/// Other values for some settings, or several ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct WhatIf(Vec<(&'static Setting, String)>);
+pub(crate) struct WhatIf {
+    changes: Vec<(&'static Setting, String)>,
+    pub(crate) ranks: Option<RanksChange>,
+}
+
+/// So many ranks, each with as many clips as are measured, and what is between them.
+#[derive(Clone, Debug)]
+pub(crate) struct RanksChange {
+    pub(crate) world: usize,
+    /// Bytes per second.
+    pub(crate) link: f64,
+    pub(crate) latency: Duration,
+    /// As it was written.
+    text: String,
+}
+
+/// What can be said about ranks, with the values that are taken if it is not.
+const RANKS: [(&str, &str); 3] = [("world", "1"), ("link", "10GB/s"), ("latency", "20us")];
+
+impl RanksChange {
+    /// None if nothing is said about ranks.
+    fn parse(given: &[(String, String)]) -> Result<Option<RanksChange>, String> {
+        if given.is_empty() {
+            return Ok(None);
+        }
+        let value = |wanted: &str, otherwise: &str| {
+            given.iter().rev().find(|(name, _)| name == wanted).map_or(otherwise.to_owned(), |(_, value)| value.clone())
+        };
+        let [world, link, latency] = RANKS.map(|(name, otherwise)| value(name, otherwise));
+        let count = world.parse().ok().filter(|count| (1..=65_536).contains(count));
+        Ok(Some(RanksChange {
+            world: count.ok_or_else(|| format!("invalid value '{world}' for 'world': it must be from 1 to 65536"))?,
+            link: parse_speed_of_copies(&link)?,
+            latency: parse_latency(&latency)?,
+            text: format!("--world {world} --link {link} --latency {latency}"),
+        }))
+    }
+}
 
 /// Settings that can be changed, by their short names; their own names are taken too.
 const CHANGES: [(&str, &str); 10] = [
@@ -84,13 +123,17 @@ impl FromStr for WhatIf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<WhatIf, String> {
-        let mut changes = Vec::new();
+        let (mut changes, mut about_ranks) = (Vec::new(), Vec::new());
         for part in text.split(',') {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not KEY=VALUE"))?;
             let (name, value) = (name.trim().trim_start_matches("--").replace('_', "-"), value.trim());
+            if RANKS.iter().any(|(key, _)| *key == name) {
+                about_ranks.push((name, value.to_owned()));
+                continue;
+            }
             let known = CHANGES.iter().find(|(short, flag)| [short, flag].contains(&&name.as_str()));
             let (setting, _) = known.and_then(|(_, flag)| find_setting(flag)).ok_or_else(|| {
-                let names: Vec<&str> = CHANGES.iter().map(|(short, _)| *short).collect();
+                let names: Vec<&str> = CHANGES.iter().chain(&RANKS).map(|(short, _)| *short).collect();
                 format!("`{name}` cannot be changed here, only {}", names.join(", "))
             })?;
             let invalid =
@@ -98,13 +141,14 @@ impl FromStr for WhatIf {
             setting.kind.parse(value).map_err(invalid)?;
             changes.push((setting, value.to_owned()));
         }
-        Ok(WhatIf(changes))
+        Ok(WhatIf { changes, ranks: RanksChange::parse(&about_ranks)? })
     }
 }
 
 impl std::fmt::Display for WhatIf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let flags: Vec<String> = self.0.iter().map(|(setting, value)| format!("{} {value}", setting.name())).collect();
+        let flags = self.changes.iter().map(|(setting, value)| format!("{} {value}", setting.name()));
+        let flags: Vec<String> = flags.chain(self.ranks.iter().map(|ranks| ranks.text.clone())).collect();
         f.write_str(&flags.join(" "))
     }
 }
@@ -118,7 +162,7 @@ impl WhatIf {
     /// The same command with these values.
     pub(crate) fn apply(&self, args: &ProfileArgs) -> ProfileArgs {
         let mut changed = args.clone();
-        for (setting, text) in &self.0 {
+        for (setting, text) in &self.changes {
             // Read before.
             if let Ok(value) = setting.kind.parse(text) {
                 changed.requested.give(setting, value, "--what-if");
@@ -154,6 +198,15 @@ mod tests {
     }
 
     #[test]
+    fn ranks_are_a_change_with_a_link_of_their_own() {
+        let what_if: WhatIf = "workers=4,world=8,latency=5us".parse().expect("a change");
+        assert_eq!(what_if.to_string(), "--num-workers 4 --world 8 --link 10GB/s --latency 5us");
+        let ranks = what_if.ranks.expect("ranks");
+        assert_eq!((ranks.world, ranks.link, ranks.latency), (8, 1e10, Duration::from_micros(5)));
+        assert!("workers=4".parse::<WhatIf>().expect("a change").ranks.is_none());
+    }
+
+    #[test]
     fn a_change_that_is_none_says_why() {
         for (text, word) in [
             ("workers", "KEY=VALUE"),
@@ -161,6 +214,8 @@ mod tests {
             ("workers=many", "many"),
             ("buffer=0", "0 is not in 1..=100000"),
             ("cache=tape", "tape"),
+            ("world=0", "from 1 to 65536"),
+            ("world=2,link=10", "10GB/s"),
         ] {
             let error = text.parse::<WhatIf>().expect_err(text);
             assert!(error.contains(word), "{text}: {error}");

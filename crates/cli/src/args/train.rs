@@ -155,10 +155,11 @@ pub(super) fn parse_fault(text: &str) -> Result<InjectedFault, String> {
 }
 
 fn parse_injection(text: &str) -> Result<Injection, String> {
-    let wrong = || "nan@STEP, oom@STEP:CLIPS, leak@BYTES, data:KIND@BATCH or load:slowSECONDS@0".to_owned();
+    let wrong = || "nan@STEP, oom@STEP:CLIPS, leak@BYTES, hang@STEP, data:KIND@BATCH or load:slowSECONDS@0".to_owned();
     let (kind, rest) = text.split_once('@').ok_or_else(wrong)?;
     match (kind, rest.split_once(':')) {
         ("nan", None) => Ok(Injection { nan_at: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),
+        ("hang", None) => Ok(Injection { hang_at: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),
         ("leak", None) => Ok(Injection { leak: Some(rest.parse().map_err(|_| wrong())?), ..Injection::default() }),
         ("oom", Some((step, clips))) => {
             let fault = (step.parse().map_err(|_| wrong())?, clips.parse().map_err(|_| wrong())?);

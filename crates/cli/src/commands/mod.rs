@@ -15,6 +15,7 @@ pub(crate) mod prepare;
 pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod report;
+pub(crate) mod scaling;
 pub(crate) mod segment;
 pub(crate) mod serve;
 pub(crate) mod simulate;

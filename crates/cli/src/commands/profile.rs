@@ -1,23 +1,24 @@
 //! `tandem profile`: where the time goes, what limits the run, what to change, and whether that helps.
 
 use std::io::{IsTerminal, stderr};
+use std::time::Duration;
 
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use tandem_data::DemoCorpus;
 use tandem_device::memory::MB as MIB;
-use tandem_device::{Backend, Inventory, Lanes, Placement};
+use tandem_device::{Backend, Cost, Inventory, Lanes, Placement, SimulatedLink};
 use tandem_flow::{Place, Stage};
 use tandem_observe::{
-    Alone, Document, Knobs, Line, Prediction, Profile, Recommendation, Side, Simulation, Verdict, headroom, predict,
-    queue_lines, step_times, timeline, verdict,
+    Alone, BUCKET_BYTES, Communication, Document, Knobs, Line, Prediction, Profile, Recommendation, Side, Simulation,
+    Verdict, headroom, predict, queue_lines, step_is_longer_by, step_times, timeline, verdict,
 };
 use tandem_train::{
     Data, Facts, LaneFault, Profiled, SETTINGS, Scope, Setup, TrainConfig, TrainError, measure_alone, profile_steps,
     resolve as resolve_settings,
 };
 
-use crate::args::{InjectedFault, LaneArgs, ProfileArgs, WhatIf};
+use crate::args::{InjectedFault, LaneArgs, ProfileArgs, RanksChange, WhatIf};
 use crate::commands::corpus;
 use crate::commands::train::{failure, memory_hints, open_data, write_trace};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
@@ -41,6 +42,10 @@ const ALONE: (usize, usize) = (256, 16);
 const TURNS: usize = 4;
 /// A change that would give less is not worth a line.
 const WORTH_IT: f64 = 1.02;
+/// Bytes of a parameter's gradient.
+const PARAMETER_BYTES: u64 = 4;
+/// Speed of copies between a device and the host that ranks are predicted with: that of `tandem simulate --copies`.
+const COPY_SPEED: f64 = 8e9;
 
 pub(crate) fn run(args: &ProfileArgs, messages: &Messages) -> Result<(), Failure> {
     if args.requested.path("train-data").is_none() && !args.synthetic {
@@ -311,7 +316,10 @@ impl<'a> Bench<'a> {
             if tried.is_empty() {
                 eprintln!("{}", self.messages.get("profile-nothing-to-verify"));
             }
-            for (prediction, what_if) in &mut tried {
+            if tried.iter().any(|(_, what_if)| what_if.ranks.is_some()) {
+                eprintln!("{}", self.messages.get("profile-ranks-not-tried"));
+            }
+            for (prediction, what_if) in tried.iter_mut().filter(|(_, what_if)| what_if.ranks.is_none()) {
                 let (times, measured) = self.try_in_turn(args, before, what_if)?;
                 prediction.measured = Some(times * prediction.now);
                 after = Some(measured);
@@ -349,12 +357,18 @@ impl<'a> Bench<'a> {
                 (of_before, of_after)
             }
         };
-        let work = after.data.batch_size as f64 / before.settings.data.batch_size as f64;
+        let mut work = after.data.batch_size as f64 / before.settings.data.batch_size as f64;
+        let mut alone_after = alone_after;
+        if let Some(ranks) = &what_if.ranks {
+            // Each rank has a batch like this one: the step has as many times its clips.
+            alone_after = alone_after.with_longer_steps(before.waits_of(ranks));
+        }
         let (was, will_be) = (before.setup(&before.settings, 1.0), before.setup(&after, work));
         let now = before.profile.steps_per_s;
         // Twice the standard error of the mean: what another such measurement may well say.
         let error = before.profile.variation / (before.profile.steps as f64).sqrt();
         let predicted = predict(now, error, (&alone_before, &was), (&alone_after, &will_be));
+        work *= what_if.ranks.as_ref().map_or(1.0, |ranks| ranks.world as f64);
         Ok(Prediction {
             change: what_if.to_string(),
             now,
@@ -397,6 +411,20 @@ impl Measured {
             memory_limit: settings.memory.host_limit,
             ..Simulation::default()
         }
+    }
+
+    /// How much longer a step of so many ranks would be.
+    fn waits_of(&self, ranks: &RanksChange) -> Duration {
+        let of = |ms: f64| Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
+        let step = self.profile.stage(Stage::Train);
+        let spread = of(step.std_ms.min(self.profile.variation * self.profile.period_ms));
+        let communication = Communication {
+            link: SimulatedLink { bandwidth: ranks.link, latency: ranks.latency },
+            gradient_bytes: PARAMETER_BYTES * self.profiled.parameters as u64,
+            bucket_bytes: BUCKET_BYTES,
+            copy_speed: COPY_SPEED,
+        };
+        step_is_longer_by(&communication, ranks.world, &Cost { mean: of(step.mean_ms), spread })
     }
 
     fn is_simulated(&self) -> bool {

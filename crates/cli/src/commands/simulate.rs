@@ -7,6 +7,7 @@ use tandem_flow::{Clock, ErrorKind, Stage, Trace};
 use tandem_observe::{Run, Simulation, SimulationReport, WORKS_IN, simulate, strip, union, write_chrome_trace};
 
 use crate::args::{ClockKind, SimulateArgs};
+use crate::commands::scaling::{self, Measured};
 use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::messages::Messages;
@@ -25,7 +26,11 @@ const STRIP: usize = 60;
 const STRIP_STEPS: u64 = 6;
 
 pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure> {
-    let simulation = settings(&args, messages)?;
+    let measured = args.from.as_deref().map(|path| Measured::read(path, messages)).transpose()?;
+    let simulation = settings(&args, measured.as_ref(), messages)?;
+    if args.world.is_some() {
+        return scaling::run(&args, &simulation, measured.as_ref(), messages);
+    }
     let mut trace_file = args.trace.as_deref().map(|path| Output::create_for(path, messages)).transpose()?;
     let stop = interrupt::catch().stop;
 
@@ -53,7 +58,7 @@ pub(crate) fn run(args: SimulateArgs, messages: &Messages) -> Result<(), Failure
     }
 }
 
-fn settings(args: &SimulateArgs, messages: &Messages) -> Result<Simulation, Failure> {
+fn settings(args: &SimulateArgs, measured: Option<&Measured>, messages: &Messages) -> Result<Simulation, Failure> {
     if args.batch_mb > args.memory_limit {
         let values: [(&str, &dyn std::fmt::Display); 2] = [("batch", &args.batch_mb), ("limit", &args.memory_limit)];
         return Err(Failure::usage(messages.with("sim-batch-too-large", &values)));
@@ -88,6 +93,19 @@ fn settings(args: &SimulateArgs, messages: &Messages) -> Result<Simulation, Fail
         faults: args.fault.clone(),
         stall_timeout: args.stall_timeout,
         measured: None,
+    };
+    let simulation = match measured {
+        None => simulation,
+        Some(measured) => Simulation {
+            costs: measured.costs,
+            workers: measured.workers,
+            max_workers: measured.cores.max(measured.workers),
+            cores: measured.cores,
+            buffer: measured.buffer,
+            depth: measured.depth.saturating_sub(1),
+            device_queue: measured.device_queue,
+            ..simulation
+        },
     };
     Ok(if args.serial { simulation.serial() } else { simulation })
 }

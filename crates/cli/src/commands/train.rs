@@ -33,7 +33,7 @@ const TRACE_SPANS: usize = 200_000;
 
 pub(crate) fn run(args: &TrainArgs, messages: &Messages) -> Result<(), Failure> {
     let ranks = Ranks::join(args.quiet_ranks == "yes", messages)?;
-    match run_rank(args, &ranks, messages).and_then(|()| ranks.leave()) {
+    match ranks.work(|| run_rank(args, &ranks, messages)).and_then(|()| ranks.leave()) {
         Ok(()) => Ok(()),
         Err(failure) => Err(ranks.end(failure, args.requested.is_on("json"), messages)),
     }
@@ -125,6 +125,7 @@ fn run_rank(args: &TrainArgs, ranks: &Ranks, messages: &Messages) -> Result<(), 
                 injection.nan_at = injection.nan_at.or(fault.nan_at);
                 injection.out_of_memory = injection.out_of_memory.or(fault.out_of_memory);
                 injection.leak = injection.leak.or(fault.leak);
+                injection.hang_at = injection.hang_at.or(fault.hang_at);
             }
         }
     }

@@ -17,7 +17,7 @@ fn samples() -> Vec<Box<dyn Explain>> {
     let report = || FaultReport {
         id: "c1".to_owned(),
         path: None,
-        kind: "missing",
+        kind: "missing".into(),
         reason: "empty text".to_owned(),
         limit: false,
     };

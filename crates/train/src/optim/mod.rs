@@ -159,12 +159,12 @@ impl Grads {
     }
 
     /// Of these matrices, in the model's order.
-    pub(crate) fn of(grads: Vec<Option<Tensor<2>>>) -> Grads {
+    pub fn of(grads: Vec<Option<Tensor<2>>>) -> Grads {
         Grads(grads)
     }
 
     /// The matrices.
-    pub(crate) fn into_inner(self) -> Vec<Option<Tensor<2>>> {
+    pub fn into_inner(self) -> Vec<Option<Tensor<2>>> {
         self.0
     }
 

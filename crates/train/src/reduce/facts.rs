@@ -6,9 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tandem_audio::MelStats;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::checkpoint::DataIdentity;
+use crate::checkpoint::{Checkpoint, DataIdentity};
 use crate::settings::TrainConfig;
 
 /// A rank: where it runs, and on what it would train.
@@ -71,7 +71,7 @@ impl fmt::Display for RanksError {
 impl std::error::Error for RanksError {}
 
 /// What has to be the same on all ranks: everything but what a host may have its own of (workers, queues, memory, paths).
-pub(crate) fn same(config: &TrainConfig, data: &DataIdentity, start: Option<u64>, stats: &MelStats) -> Value {
+pub(crate) fn same(config: &TrainConfig, data: &DataIdentity, start: Option<&Checkpoint>, stats: &MelStats) -> Value {
     let mut settings = json!(config);
     if let Some(groups) = settings.as_object_mut() {
         groups.remove("pipeline");
@@ -85,8 +85,24 @@ pub(crate) fn same(config: &TrainConfig, data: &DataIdentity, start: Option<u64>
         "speakers": data.speakers,
         "lengths and texts (hash)": data.hash,
         "features (hash)": format!("{:016x}", xxh3_64(json!(stats).to_string().as_bytes())),
-        "resumes after step": start,
+        "resumes after step": start.map(|start| start.state.step),
+        "checkpoint (hash)": start.map(|start| format!("{:016x}", checkpoint_hash(start))),
     })
+}
+
+/// What a rank would resume with: folders that are not the same one may both have a checkpoint of that step.
+fn checkpoint_hash(checkpoint: &Checkpoint) -> u64 {
+    let mut hash = Xxh3::new();
+    for tensors in [&checkpoint.weights, &checkpoint.ema, &checkpoint.optimizer] {
+        for (name, tensor) in tensors {
+            hash.update(name.as_bytes());
+            for values in tensor.values.chunks(1 << 14) {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                hash.update(&bytes);
+            }
+        }
+    }
+    hash.digest()
 }
 
 /// Whether these ranks can train together.

@@ -22,6 +22,7 @@ mod single;
 mod vote;
 
 use std::fmt::{self, Debug};
+use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
 
@@ -140,6 +141,27 @@ impl fmt::Display for ReduceError {
 
 impl std::error::Error for ReduceError {}
 
+impl ReduceError {
+    /// The rank that it is about, if it is one.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            ReduceError::Gone(who) | ReduceError::Silent(who, _) | ReduceError::Failed(who, ..) => Some(who.rank),
+            ReduceError::Apart(..) | ReduceError::Library(_) => None,
+        }
+    }
+}
+
+/// Sums over all ranks.
+#[derive(Debug)]
+pub struct Summed {
+    /// Loss terms.
+    pub values: Tensor<1>,
+    /// Gradients.
+    pub grads: Grads,
+    /// Since when the device had nothing to do but wait for them: its own gradients were there.
+    pub since: Instant,
+}
+
 /// Sums and agreements over the ranks of a run. Every rank makes the same calls in the same order.
 pub trait Reduce: Debug + Send {
     /// Ranks of the run.
@@ -168,13 +190,11 @@ pub trait Reduce: Debug + Send {
     /// # Errors
     ///
     /// [`ReduceError`] if a rank is missing.
-    fn sum(
-        &mut self,
-        values: Tensor<1>,
-        grads: Grads,
-        shapes: &[Option<[usize; 2]>],
-    ) -> Result<(Tensor<1>, Grads), ReduceError>;
+    fn sum(&mut self, values: Tensor<1>, grads: Grads, shapes: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError>;
 
     /// Notes where in the run this rank is: others say so when it goes missing.
     fn note(&self, activity: Activity, step: u64);
+
+    /// A rank whose training thread does nothing for so long, and does not wait for others, has failed; none: never.
+    fn set_stall_timeout(&self, timeout: Option<Duration>);
 }

@@ -1,8 +1,10 @@
 //! A run of one process: every sum is its own.
 
+use std::time::{Duration, Instant};
+
 use burn::tensor::Tensor;
 
-use super::{Activity, Reduce, ReduceError, Vote};
+use super::{Activity, Reduce, ReduceError, Summed, Vote};
 use crate::optim::Grads;
 
 /// The only process of a run.
@@ -26,14 +28,11 @@ impl Reduce for SingleProcess {
         Ok(vec![own.to_vec()])
     }
 
-    fn sum(
-        &mut self,
-        values: Tensor<1>,
-        grads: Grads,
-        _: &[Option<[usize; 2]>],
-    ) -> Result<(Tensor<1>, Grads), ReduceError> {
-        Ok((values, grads))
+    fn sum(&mut self, values: Tensor<1>, grads: Grads, _: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError> {
+        Ok(Summed { values, grads, since: Instant::now() })
     }
 
     fn note(&self, _: Activity, _: u64) {}
+
+    fn set_stall_timeout(&self, _: Option<Duration>) {}
 }

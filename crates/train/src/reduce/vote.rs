@@ -24,6 +24,8 @@ pub struct Vote {
     pub counts: [u64; 3],
     /// Micro-batches that the whole batch goes through devices in.
     pub micro_batches: u64,
+    /// Clips that it found to be bad and that the others have not heard of.
+    pub new_faults: u64,
 }
 
 /// What all ranks do next.
@@ -41,6 +43,8 @@ pub struct Agreed {
     pub counts: [u64; 3],
     /// Micro-batches that are small enough for every rank.
     pub micro_batches: u64,
+    /// Bad clips that not all ranks know of; if there are any, all say which.
+    pub new_faults: u64,
 }
 
 impl Agreed {
@@ -67,12 +71,13 @@ impl Agreed {
             seconds: votes.iter().map(|vote| vote.seconds).sum(),
             counts,
             micro_batches: votes.iter().map(|vote| vote.micro_batches).max().unwrap_or(1),
+            new_faults: votes.iter().map(|vote| vote.new_faults).sum(),
         })
     }
 }
 
 impl Vote {
-    const NUMBERS: usize = 10;
+    const NUMBERS: usize = 11;
     /// Bytes of a vote.
     pub(crate) const BYTES: usize = 8 * Vote::NUMBERS;
 
@@ -80,8 +85,9 @@ impl Vote {
         let flags = u64::from(self.stop) | u64::from(self.early_stop) << 1;
         let Cursor { epoch, batch } = self.cursor;
         let [a, b, c] = self.counts;
+        let (seconds, micro_batches) = (self.seconds.to_bits(), self.micro_batches);
         let numbers: [u64; Vote::NUMBERS] =
-            [self.step, epoch, batch, flags, self.clips, self.seconds.to_bits(), a, b, c, self.micro_batches];
+            [self.step, epoch, batch, flags, self.clips, seconds, a, b, c, micro_batches, self.new_faults];
         numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
@@ -90,7 +96,7 @@ impl Vote {
         for (number, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
             *number = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         }
-        let [step, epoch, batch, flags, clips, seconds, a, b, c, micro_batches] = numbers;
+        let [step, epoch, batch, flags, clips, seconds, a, b, c, micro_batches, new_faults] = numbers;
         Vote {
             step,
             cursor: Cursor { epoch, batch },
@@ -100,6 +106,7 @@ impl Vote {
             seconds: f64::from_bits(seconds),
             counts: [a, b, c],
             micro_batches,
+            new_faults,
         }
     }
 }
@@ -122,8 +129,9 @@ mod tests {
 
     #[test]
     fn totals_are_those_of_all_ranks_and_one_wish_to_stop_is_enough() {
-        let votes = [vote(4), Vote { stop: true, micro_batches: 4, ..vote(3) }, vote(0)];
+        let votes = [vote(4), Vote { stop: true, micro_batches: 4, new_faults: 2, ..vote(3) }, vote(0)];
         let agreed = Agreed::of(&votes).expect("the same place");
+        assert_eq!(agreed.new_faults, 2, "all hear of those that one found");
         assert_eq!((agreed.clips, agreed.counts, agreed.micro_batches), (7, [700, 70, 7], 4));
         assert!(agreed.stop && !agreed.early_stop && (agreed.seconds - 10.5).abs() < 1e-9);
     }
@@ -145,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_vote_arrives_as_it_was_sent() {
-        let sent = Vote { stop: true, early_stop: true, seconds: 0.1, ..vote(5) };
+        let sent = Vote { stop: true, early_stop: true, seconds: 0.1, new_faults: 3, ..vote(5) };
         assert_eq!(sent.to_bytes().len(), Vote::BYTES);
         assert_eq!(Vote::from_bytes(&sent.to_bytes()), sent);
     }

@@ -79,10 +79,8 @@ const LEVELS: &[Word] = &[
 ];
 const NAN: &[Word] =
     &[("stop", "Name the batch and end the run; nothing is lost"), ("skip", "Name the batch and skip it")];
-const BALANCES: &[Word] = &[
-    ("off", "Every clip once"),
-    ("speaker", "As many clips of each speaker, of rare ones several times"),
-];
+const BALANCES: &[Word] =
+    &[("off", "Every clip once"), ("speaker", "As many clips of each speaker, of rare ones several times")];
 const CACHES: &[Word] = &[("ram", "In memory"), ("disk", "On disk, also for later runs"), ("off", "Nowhere")];
 
 use Kind::{Choice, DeviceMegabytes, Fraction, Megabytes, Number, Positive, Real, Seconds, Switch, Text};

@@ -23,11 +23,11 @@ impl<T: SpeechTask> TaskTrainer<T> {
         }
         let checkpoint = {
             let learner = self.lock();
-            learner.note(Activity::Checkpoint);
             // After a step that failed half way there is no model to save; the last checkpoint holds.
             if learner.steps() == 0 || self.state.saved == Some(learner.steps()) || !learner.is_whole() {
                 return Ok(());
             }
+            learner.note(Activity::Checkpoint);
             self.checkpoint(&learner, started)
         };
         let (step, checkpoints) = (checkpoint.state.step, self.run.checkpoints());

@@ -10,7 +10,7 @@ use tandem_device::memory::LaneMemory;
 use tandem_device::probes::CpuMeter;
 use tandem_flow::{Autotune, Context, Error, ErrorKind, Flow};
 
-use super::{OnEvent, TaskTrainer, Wishes, too_much};
+use super::{OnEvent, TaskTrainer, Wishes, too_many, too_much};
 use crate::events::{Event, Outcome, TrainError};
 use crate::feed::{DATA_LANE, Feed, MODEL_LANE};
 use crate::guard::Guard;
@@ -82,7 +82,7 @@ impl<T: SpeechTask> StepLoop<T> {
     /// A lane's own memory error, where a stage found that there is too little.
     fn failure(&self, error: Error) -> TrainError {
         if let Some(error) = self.wishes.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return TrainError::Reduce(error);
+            return error;
         }
         match (&error.kind, &*error.stage) {
             (ErrorKind::OverLimit(over), MODEL_LANE) => too_much(self.model_guard.refused(over)),
@@ -122,16 +122,26 @@ impl<T: SpeechTask> TaskTrainer<T> {
         steps_loop: &mut StepLoop<T>,
         on_event: OnEvent<'_>,
     ) -> Result<Outcome, TrainError> {
+        // Batches of which no rank had a clip, in a row.
+        let mut skipped = 0;
         while self.has_another_step(steps_loop) {
             let record = match flow.next().map(|stepped| stepped.map(|stepped| stepped.value)) {
                 None => break,
                 Some(Ok(Stepped::Done(record))) => *record,
-                Some(Ok(Stepped::Skipped)) => continue,
+                Some(Ok(Stepped::Skipped)) => {
+                    skipped += 1;
+                    // As in one process: to look for one good clip in epoch after epoch would never end.
+                    if skipped < steps_loop.batches {
+                        continue;
+                    }
+                    return Err(too_many(self.loader.too_many(), self.lock().next()));
+                }
                 Some(Ok(Stepped::Stopped)) => return Ok(Outcome::Stopped),
                 Some(Ok(Stepped::EarlyStopped)) => return Ok(Outcome::EarlyStopped),
                 Some(Err(error)) if matches!(error.kind, ErrorKind::Stopped(_)) => return Ok(Outcome::Stopped),
                 Some(Err(error)) => return Err(steps_loop.failure(error)),
             };
+            skipped = 0;
             self.record(context, record, steps_loop, on_event)?;
             self.lock().note(Activity::Load);
             if context.stop.reason().is_some() {

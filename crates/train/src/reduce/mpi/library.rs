@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
-use std::ptr::{null_mut, without_provenance, without_provenance_mut};
+use std::ptr::{null_mut, without_provenance_mut};
 
 use crate::reduce::{Launcher, ReduceError};
 
@@ -81,7 +81,6 @@ functions! {
     version = "MPI_Get_library_version": fn(*mut c_char, *mut c_int);
     allgather = "MPI_Allgather": fn(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
     iallgather = "MPI_Iallgather": fn(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle, *mut Request);
-    iallreduce = "MPI_Iallreduce": fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle, *mut Request);
     isend = "MPI_Isend": fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Request);
     irecv = "MPI_Irecv": fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Request);
     test = "MPI_Test": fn(*mut Request, *mut c_int, *mut c_void);
@@ -121,9 +120,7 @@ struct Constants {
     world: Handle,
     byte: Handle,
     float: Handle,
-    sum: Handle,
     errors_return: Handle,
-    in_place: *const c_void,
     status_ignore: *mut c_void,
 }
 
@@ -136,9 +133,7 @@ impl Constants {
                 world: 0x4400_0000,
                 byte: 0x4c00_010d,
                 float: 0x4c00_040a,
-                sum: 0x5800_0003,
                 errors_return: 0x5400_0001,
-                in_place: without_provenance(usize::MAX),
                 status_ignore: without_provenance_mut(1),
             });
         }
@@ -146,9 +141,7 @@ impl Constants {
             world: address("ompi_mpi_comm_world")?,
             byte: address("ompi_mpi_byte")?,
             float: address("ompi_mpi_float")?,
-            sum: address("ompi_mpi_op_sum")?,
             errors_return: address("ompi_mpi_errors_return")?,
-            in_place: without_provenance(1),
             status_ignore: null_mut(),
         })
     }
@@ -260,17 +253,37 @@ impl Library {
         self.checked(code).map(|()| request)
     }
 
-    /// Begins to add up the values of all ranks, in place.
+    /// Begins to send a part of a sum to a rank.
     ///
     /// # Safety
     ///
-    /// They stay where they are and are left alone until [`Library::is_done`] says so.
-    pub(super) unsafe fn start_sum(&self, values: &mut [f32]) -> Result<Request, ReduceError> {
-        let (mut request, count) = (0, values.len() as c_int);
-        let Constants { float, sum, world, in_place, .. } = self.constants;
-        // SAFETY: the length is right; the caller keeps the buffer.
+    /// As for [`Library::start_gather`].
+    pub(super) unsafe fn start_send_values(&self, values: &[f32], to: usize, tag: u16) -> Result<Request, ReduceError> {
+        let (mut request, count, tag) = (0, values.len() as c_int, RING_TAG + c_int::from(tag));
+        let Constants { float, world, .. } = self.constants;
+        // SAFETY: the length is right; the caller keeps the values.
         let code = unsafe {
-            (self.functions.iallreduce)(in_place, values.as_mut_ptr().cast(), count, float, sum, world, &mut request)
+            (self.functions.isend)(values.as_ptr().cast(), count, float, to as c_int, tag, world, &mut request)
+        };
+        self.checked(code).map(|()| request)
+    }
+
+    /// Begins to receive a part of a sum.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Library::start_gather`].
+    pub(super) unsafe fn start_receive_values(
+        &self,
+        values: &mut [f32],
+        from: usize,
+        tag: u16,
+    ) -> Result<Request, ReduceError> {
+        let (mut request, count, tag) = (0, values.len() as c_int, RING_TAG + c_int::from(tag));
+        let Constants { float, world, .. } = self.constants;
+        // SAFETY: the length is right; the caller keeps the values and leaves them alone.
+        let code = unsafe {
+            (self.functions.irecv)(values.as_mut_ptr().cast(), count, float, from as c_int, tag, world, &mut request)
         };
         self.checked(code).map(|()| request)
     }
@@ -335,8 +348,10 @@ impl Library {
     }
 }
 
-/// Tells our own messages from those of nobody else: there are none.
+/// Signs of life.
 const TAG: c_int = 1;
+/// The first tag of parts of sums.
+const RING_TAG: c_int = 2;
 
 fn c_text(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map_or(String::new(), |text| text.to_string_lossy().into_owned())

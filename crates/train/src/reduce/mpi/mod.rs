@@ -5,23 +5,30 @@
 //! | `mod.rs` | [`Session`]: what the rest of the program sees |
 //! | `worker.rs` | the thread that talks to other ranks |
 //! | `pulse.rs` | signs of life, and who is missing |
+//! | `here.rs` | where this rank's training thread is, and whether it still moves |
+//! | `ring.rs` | a sum over all ranks, made of messages |
 //! | `library.rs` | the MPI library, opened at run time |
 
+mod here;
 mod library;
 mod pulse;
+mod ring;
 mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
+use tandem_model::Device;
 
+use self::here::Here;
 use self::library::Library;
-use self::worker::{Command, Here, Worker};
+use self::ring::Values;
+use self::worker::{Command, Worker};
 use super::buckets::Layout;
-use super::{Activity, Launched, Reduce, ReduceError, Vote};
+use super::{Activity, Launched, Reduce, ReduceError, Summed, Vote};
 use crate::optim::Grads;
 
 pub use library::LibraryError;
@@ -113,7 +120,10 @@ impl Session {
 
     /// Tells all ranks that this one failed and ends the job, once rank 0 has saved what was learned. Does not return.
     pub fn fail(&self, text: &str, code: u8) -> ! {
-        let _ = self.0.commands.send(Command::Fail(text.to_owned(), code));
+        if self.0.commands.send(Command::Fail(text.to_owned(), code)).is_err() {
+            // The thread that would tell them is gone: they hear nothing of this rank any more, and end by that.
+            std::process::exit(code.into());
+        }
         loop {
             std::thread::sleep(Duration::from_secs(3600));
         }
@@ -128,7 +138,15 @@ impl Session {
         self.0.here.note(Activity::End, 0);
         let (reply, done) = channel();
         self.ask(Command::Leave(reply));
-        done.recv().unwrap_or_else(|_| Err(ended()))
+        self.wait(&done)
+    }
+
+    /// Waits for others: as long as it takes.
+    fn wait<T>(&self, reply: &Receiver<Result<T, ReduceError>>) -> Result<T, ReduceError> {
+        self.0.here.waits(true);
+        let result = reply.recv().unwrap_or_else(|_| Err(ended()));
+        self.0.here.waits(false);
+        result
     }
 
     fn ask(&self, command: Command) {
@@ -140,7 +158,7 @@ impl Session {
         let length = own.len();
         let (reply, gathered) = channel();
         self.ask(Command::Gather(own, reply));
-        let all = gathered.recv().unwrap_or_else(|_| Err(ended()))?;
+        let all = self.wait(&gathered)?;
         Ok(all.chunks_exact(length.max(1)).map(<[u8]>::to_vec).collect())
     }
 }
@@ -178,29 +196,40 @@ impl Reduce for Session {
         Ok(all.into_iter().zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect())
     }
 
-    fn sum(
-        &mut self,
-        values: Tensor<1>,
-        grads: Grads,
-        shapes: &[Option<[usize; 2]>],
-    ) -> Result<(Tensor<1>, Grads), ReduceError> {
-        let (device, grads) = (values.device(), grads.into_inner());
+    fn sum(&mut self, values: Tensor<1>, grads: Grads, shapes: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError> {
+        let (device, mut grads) = (values.device(), grads.into_inner());
         let layout = Layout::new(values.dims()[0], shapes);
-        // Each bucket is on its way while the next one is copied from the device.
-        let under_way: Vec<_> = (0..layout.len())
-            .map(|bucket| {
+        // On a device each bucket is on its way while the next one is copied; on the host there is nothing to wait for, and this thread would
+        // only take the core of the one that sends.
+        let at_once = if device.clone().inner() == Device::flex() { layout.len() } else { 1 };
+        let (mut since, mut under_way) = (None, Vec::new());
+        for first in (0..layout.len()).step_by(at_once) {
+            let mut sums = Vec::with_capacity(at_once);
+            for bucket in first..(first + at_once).min(layout.len()) {
+                let segments = layout.pack(bucket, &values, &mut grads);
+                // A device works off what it is given in order: with the first bucket all gradients are computed.
+                since.get_or_insert_with(Instant::now);
                 let (reply, summed) = channel();
-                self.ask(Command::Sum(layout.pack(bucket, &values, &grads), reply));
-                summed
-            })
-            .collect();
-        let summed: Result<Vec<Vec<f32>>, ReduceError> =
-            under_way.into_iter().map(|summed| summed.recv().unwrap_or_else(|_| Err(ended()))).collect();
-        Ok(layout.unpack(summed?, &device))
+                sums.push((Values { segments, cuts: layout.cuts(bucket) }, reply));
+                under_way.push(summed);
+            }
+            self.ask(Command::Sum(sums));
+        }
+        // And copied back while the next one is added up.
+        let mut unpacking = layout.unpacking(&device);
+        for summed in under_way {
+            unpacking.add(self.wait(&summed)?);
+        }
+        let (values, grads) = unpacking.finish();
+        Ok(Summed { values, grads, since: since.unwrap_or_else(Instant::now) })
     }
 
     fn note(&self, activity: Activity, step: u64) {
         self.0.here.note(activity, step);
+    }
+
+    fn set_stall_timeout(&self, timeout: Option<Duration>) {
+        self.0.here.set_stall_timeout(timeout);
     }
 }
 

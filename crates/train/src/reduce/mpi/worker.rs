@@ -1,91 +1,91 @@
 //! The thread that talks to other ranks, and does nothing else: it starts sums, makes them go on while the trainer copies the next
 //! bucket, sends signs of life, and ends everything when a rank is missing. All calls of the library are made here.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use super::here::Here;
 use super::library::{Library, Request};
 use super::pulse::{BYTES, EVERY, Pulse, Watch};
-use crate::reduce::{Activity, ReduceError};
+use super::ring::{Ring, Values};
+use crate::reduce::ReduceError;
 
 /// Between two looks for somebody who is missing.
 const LOOK: Duration = Duration::from_millis(100);
 /// While nothing is under way, messages are looked for so often.
 const IDLE: Duration = Duration::from_millis(50);
-/// While something is under way: first again and again, then with pauses, so that others have the cores.
-const EAGER: u32 = 200;
+/// While something is under way: first again and again, as long as it takes when all ranks are there, then with pauses, so that others have
+/// the cores while this one waits for a rank that is late.
+const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 /// For the last words of rank 0 to arrive before it ends the job.
 const LAST_WORDS: Duration = Duration::from_millis(300);
+/// The same when rank 0 itself is stuck: another rank has to say so.
+const LAST_WORDS_OF_OTHERS: Duration = Duration::from_secs(2);
+/// Sums whose messages cannot be confused: far more than are ever under way, and fewer than there are tags.
+const RING_TAGS: u16 = 16_384;
+/// Exit code of a rank whose training thread does not move: that of a failure.
+const STUCK_CODE: u8 = 1;
 /// How long a rank that failed waits for rank 0, which saves what was learned and then ends the job.
 const LAST_WAIT: Duration = Duration::from_secs(120);
 
 /// What the trainer asks for.
 pub(super) enum Command {
     /// Equally many bytes of every rank.
-    Gather(Vec<u8>, Sender<Result<Vec<u8>, ReduceError>>),
-    /// The sum over all ranks.
-    Sum(Vec<f32>, Sender<Result<Vec<f32>, ReduceError>>),
+    Gather(Vec<u8>, Reply<Vec<u8>>),
+    /// Sums over all ranks.
+    Sum(Vec<(Values, Reply<Vec<Vec<f32>>>)>),
     /// This rank failed: tell all, and end the job.
     Fail(String, u8),
     /// The run is over.
-    Leave(Sender<Result<(), ReduceError>>),
+    Leave(Reply<()>),
 }
 
-/// Where this rank is.
-#[derive(Debug, Default)]
-pub(super) struct Here {
-    activity: AtomicU8,
-    step: AtomicU64,
-}
+type Reply<T> = Sender<Result<T, ReduceError>>;
 
-impl Here {
-    pub(super) fn note(&self, activity: Activity, step: u64) {
-        self.activity.store(activity.number(), Relaxed);
-        self.step.store(step, Relaxed);
-    }
-}
-
+/// What is under way.
 enum Work {
-    Gather { own: Vec<u8>, all: Vec<u8>, reply: Sender<Result<Vec<u8>, ReduceError>> },
-    Sum { values: Vec<f32>, reply: Sender<Result<Vec<f32>, ReduceError>> },
-    Leave { own: Vec<u8>, all: Vec<u8>, reply: Sender<Result<(), ReduceError>> },
+    Gather { request: Request, own: Vec<u8>, all: Vec<u8>, reply: Reply<Vec<u8>> },
+    Sum { ring: Ring, reply: Reply<Vec<Vec<f32>>> },
+    Leave { request: Request, own: Vec<u8>, all: Vec<u8>, reply: Reply<()> },
 }
 
 impl Work {
-    fn start(&mut self, library: &Library) -> Result<Request, ReduceError> {
-        // SAFETY: the vectors are kept, and nobody touches them, until the library is done with them: on failure they are leaked.
-        unsafe {
-            match self {
-                Work::Gather { own, all, .. } | Work::Leave { own, all, .. } => library.start_gather(own, all),
-                Work::Sum { values, .. } => library.start_sum(values),
-            }
+    /// Makes it go on; whether it is done.
+    fn is_done(&mut self, library: &Library) -> Result<bool, ReduceError> {
+        match self {
+            Work::Gather { request, .. } | Work::Leave { request, .. } => library.is_done(request),
+            Work::Sum { ring, .. } => ring.go_on(library),
         }
     }
 
-    /// The trainer may have given up; then nobody hears it.
-    fn finish(self) {
+    /// Hands the result over, and leaves a vector for another sum. The trainer may have given up; then nobody hears it.
+    fn finish(self) -> Option<Vec<f32>> {
         match self {
             Work::Gather { all, reply, .. } => drop(reply.send(Ok(all))),
-            Work::Sum { values, reply } => drop(reply.send(Ok(values))),
             Work::Leave { reply, .. } => drop(reply.send(Ok(()))),
+            Work::Sum { ring, reply } => {
+                let (sums, received) = ring.finish();
+                drop(reply.send(Ok(sums)));
+                return Some(received);
+            }
         }
+        None
     }
 
+    /// The library may still look at what it was given: that is leaked.
     fn fail(self, error: ReduceError) {
         match self {
-            Work::Gather { own, all, reply } => {
+            Work::Gather { own, all, reply, .. } => {
                 std::mem::forget((own, all));
                 drop(reply.send(Err(error)));
             }
-            Work::Sum { values, reply } => {
-                std::mem::forget(values);
+            Work::Sum { ring, reply } => {
+                std::mem::forget(ring);
                 drop(reply.send(Err(error)));
             }
-            Work::Leave { own, all, reply } => {
+            Work::Leave { own, all, reply, .. } => {
                 std::mem::forget((own, all));
                 drop(reply.send(Err(error)));
             }
@@ -98,7 +98,14 @@ pub(super) struct Worker {
     commands: Receiver<Command>,
     here: Arc<Here>,
     watch: Watch,
-    under_way: VecDeque<(Request, Work)>,
+    /// This host has more ranks than cores: who spins keeps another one from its work.
+    is_crowded: bool,
+    /// In the order in which they were begun.
+    under_way: Vec<Work>,
+    /// How many there were; all ranks count the same.
+    sums: u16,
+    /// What sums were received into, for the next ones.
+    received: Vec<Vec<f32>>,
     /// Messages that are being sent, with their receivers.
     sending: Vec<(usize, Request, Vec<u8>)>,
     receiving: Vec<(usize, Request, Vec<u8>)>,
@@ -118,13 +125,18 @@ impl Worker {
         peers: Vec<(String, Option<u32>)>,
     ) -> Result<Worker, ReduceError> {
         let now = Instant::now();
+        let here_are = peers.iter().filter(|(host, _)| *host == peers[library.rank].0).count();
+        let is_crowded = here_are > std::thread::available_parallelism().map_or(1, usize::from);
         let watch = Watch::new(library.rank, peers, now);
         let mut worker = Worker {
             library,
             commands,
             here,
             watch,
-            under_way: VecDeque::new(),
+            is_crowded,
+            under_way: Vec::new(),
+            sums: 0,
+            received: Vec::new(),
             sending: Vec::new(),
             receiving: Vec::new(),
             said: now,
@@ -139,7 +151,7 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        let mut rounds = 0;
+        let mut eager_since = Instant::now();
         loop {
             let command = match self.under_way.is_empty() {
                 true => match self.commands.recv_timeout(IDLE) {
@@ -151,18 +163,15 @@ impl Worker {
                 false => self.commands.try_recv().ok(),
             };
             if let Some(command) = command {
-                rounds = 0;
+                eager_since = Instant::now();
                 self.take(command);
             }
             let before = self.under_way.len();
-            let step = self.go_on();
-            if let Err(error) = step {
-                self.end(error);
-            }
+            self.go_on();
             if self.under_way.len() < before {
-                rounds = 0;
+                eager_since = Instant::now();
             }
-            if let Some(Work::Leave { .. }) = self.under_way.front().map(|(_, work)| work)
+            if let Some(Work::Leave { .. }) = self.under_way.first()
                 && self.ended.is_none()
                 && self.all_left()
             {
@@ -173,27 +182,51 @@ impl Worker {
                 self.library.abort(code);
             }
             if !self.under_way.is_empty() {
-                rounds += 1;
-                if rounds < EAGER { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+                match eager_since.elapsed() < EAGER {
+                    true if self.is_crowded => std::thread::yield_now(),
+                    true => std::hint::spin_loop(),
+                    false => std::thread::sleep(PAUSE),
+                }
             }
         }
     }
 
     fn take(&mut self, command: Command) {
-        let mut work = match command {
-            Command::Gather(own, reply) => {
-                let all = vec![0; own.len() * self.library.world];
-                Work::Gather { own, all, reply }
-            }
-            Command::Sum(values, reply) => Work::Sum { values, reply },
-            Command::Leave(reply) => Work::Leave { own: vec![0], all: vec![0; self.library.world], reply },
+        let (work, begun) = match command {
             Command::Fail(text, code) => return self.fail(text, code),
+            // Nothing is begun any more.
+            Command::Gather(_, reply) if self.ended.is_some() => return self.refuse(reply),
+            Command::Sum(sums) => return sums.into_iter().for_each(|(values, reply)| self.take_sum(values, reply)),
+            Command::Leave(reply) if self.ended.is_some() => return self.refuse(reply),
+            Command::Gather(own, reply) => {
+                let (all, begun) = self.start_gather(&own);
+                let (request, begun) = (*begun.as_ref().unwrap_or(&0), begun.map(|_| ()));
+                (Work::Gather { request, own, all, reply }, begun)
+            }
+            Command::Leave(reply) => {
+                let own = vec![0];
+                let (all, begun) = self.start_gather(&own);
+                let (request, begun) = (*begun.as_ref().unwrap_or(&0), begun.map(|_| ()));
+                (Work::Leave { request, own, all, reply }, begun)
+            }
         };
-        if let Some(error) = &self.ended {
-            return work.fail(error.clone());
+        self.begin(work, begun);
+    }
+
+    fn take_sum(&mut self, values: Values, reply: Reply<Vec<Vec<f32>>>) {
+        if self.ended.is_some() {
+            return self.refuse(reply);
         }
-        match work.start(&self.library) {
-            Ok(request) => self.under_way.push_back((request, work)),
+        self.sums = self.sums.wrapping_add(1);
+        // Pages that are new in every step would take longer than the sum.
+        let received = self.received.pop().unwrap_or_default();
+        let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, received, &self.library);
+        self.begin(Work::Sum { ring, reply }, begun);
+    }
+
+    fn begin(&mut self, work: Work, begun: Result<(), ReduceError>) {
+        match begun {
+            Ok(()) => self.under_way.push(work),
             Err(error) => {
                 work.fail(error.clone());
                 self.end(error);
@@ -201,27 +234,49 @@ impl Worker {
         }
     }
 
+    fn refuse<T>(&self, reply: Reply<T>) {
+        let error = self.ended.clone().unwrap_or_else(|| ReduceError::Library("it has ended".to_owned()));
+        let _ = reply.send(Err(error));
+    }
+
+    fn start_gather(&self, own: &[u8]) -> (Vec<u8>, Result<Request, ReduceError>) {
+        let mut all = vec![0; own.len() * self.library.world];
+        // SAFETY: both are kept where they are until that is done; on failure they are leaked.
+        let request = unsafe { self.library.start_gather(own, &mut all) };
+        (all, request)
+    }
+
     /// This rank failed.
     fn fail(&mut self, text: String, code: u8) {
         let now = Instant::now();
         // What others failed of they know.
         if self.ended.is_none() {
-            let pulse = Pulse { failure: Some((text.clone(), code)), ..self.pulse() };
+            let pulse = Pulse { failure: Some((text, code)), ..self.pulse() };
             self.tell(&pulse);
-            let who = self.watch.last_heard(self.library.rank);
-            self.end(ReduceError::Failed(who, text, code));
+            let (rank, now) = (self.library.rank, Instant::now());
+            if let Some(error) = self.watch.hear(rank, pulse, now) {
+                self.end(error);
+            }
         }
         let wait = if self.library.rank == 0 { LAST_WORDS } else { LAST_WAIT };
         self.ending = Some((now + wait, code));
     }
 
-    fn pulse(&self) -> Pulse {
-        Pulse {
-            rank: self.library.rank as u32,
-            step: self.here.step.load(Relaxed),
-            activity: Activity::numbered(self.here.activity.load(Relaxed)),
-            failure: None,
+    /// The training thread of this rank does not move any more: nobody but this thread can say so.
+    fn fail_stuck(&mut self, still: Duration) {
+        if self.ended.is_some() {
+            return;
         }
+        let text = format!("its training thread has not moved for {} s", still.as_secs());
+        self.fail(text, STUCK_CODE);
+        if self.library.rank == 0 {
+            self.ending = Some((Instant::now() + LAST_WORDS_OF_OTHERS, STUCK_CODE));
+        }
+    }
+
+    fn pulse(&self) -> Pulse {
+        let (activity, step) = self.here.place();
+        Pulse { rank: self.library.rank as u32, step, activity, failure: None }
     }
 
     /// Sends a message to whom this rank talks to: from rank 0 to all, from others to rank 0.
@@ -243,36 +298,25 @@ impl Worker {
         Ok(())
     }
 
-    /// Everything that is under way, once.
-    fn go_on(&mut self) -> Result<(), ReduceError> {
-        while let Some((request, work)) = self.under_way.front_mut() {
-            if matches!(work, Work::Leave { .. }) || !self.library.is_done(request)? {
-                break;
-            }
-            if let Some((_, work)) = self.under_way.pop_front() {
-                work.finish();
-            }
-        }
+    /// Everything that is under way, once. An error of the library ends the run, but not the looking for who is missing.
+    fn go_on(&mut self) {
         let now = Instant::now();
-        for at in (0..self.sending.len()).rev() {
-            if self.library.is_done(&mut self.sending[at].1)? {
-                self.sending.swap_remove(at);
+        let looks = now - self.looked >= LOOK;
+        let mut at = 0;
+        while at < self.under_way.len() {
+            let is_leave = matches!(self.under_way[at], Work::Leave { .. });
+            match if is_leave { Ok(false) } else { self.under_way[at].is_done(&self.library) } {
+                Ok(false) => at += 1,
+                Ok(true) => {
+                    let left = self.under_way.remove(at).finish();
+                    self.received.extend(left);
+                }
+                Err(error) => self.end(error),
             }
         }
-        for at in (0..self.receiving.len()).rev() {
-            if !self.library.is_done(&mut self.receiving[at].1)? {
-                continue;
-            }
-            let (from, _, bytes) = self.receiving.swap_remove(at);
-            let pulse = Pulse::from_bytes(&bytes);
-            let failure = self.watch.hear(from, pulse.clone(), now);
-            self.receive(from)?;
-            if let Some(error) = failure {
-                if self.library.rank == 0 && self.ended.is_none() {
-                    self.tell(&pulse);
-                }
-                self.end(error);
-            }
+        // Any call makes everything go on; these need not be asked as often as a sum that is waited for.
+        if looks || self.under_way.is_empty() {
+            self.pass_messages(now);
         }
         if now - self.said >= EVERY {
             self.said = now;
@@ -282,13 +326,54 @@ impl Worker {
                 self.tell(&pulse);
             }
         }
-        if now - self.looked >= LOOK {
+        if looks {
             self.looked = now;
+            if let Some(still) = self.here.stuck(now) {
+                self.fail_stuck(still);
+            }
             if let Some(error) = self.watch.missing(now, is_alive) {
                 self.missing(error);
             }
         }
-        Ok(())
+    }
+
+    /// Messages that have left, and those that came.
+    fn pass_messages(&mut self, now: Instant) {
+        for at in (0..self.sending.len()).rev() {
+            match self.library.is_done(&mut self.sending[at].1) {
+                Ok(false) => {}
+                Ok(true) => drop(self.sending.swap_remove(at)),
+                Err(error) => {
+                    // The library may still look at the bytes.
+                    std::mem::forget(self.sending.swap_remove(at));
+                    self.end(error);
+                }
+            }
+        }
+        for at in (0..self.receiving.len()).rev() {
+            let done = self.library.is_done(&mut self.receiving[at].1);
+            if matches!(done, Ok(false)) {
+                continue;
+            }
+            let (from, _, bytes) = self.receiving.swap_remove(at);
+            if let Err(error) = done {
+                // That rank is not heard of any more: it will be missed.
+                std::mem::forget(bytes);
+                self.end(error);
+                continue;
+            }
+            let pulse = Pulse::from_bytes(&bytes);
+            let failure = self.watch.hear(from, pulse.clone(), now);
+            if let Err(error) = self.receive(from) {
+                self.end(error);
+            }
+            if let Some(error) = failure {
+                if self.library.rank == 0 && self.ended.is_none() {
+                    self.tell(&pulse);
+                }
+                self.end(error);
+            }
+        }
     }
 
     fn missing(&mut self, error: ReduceError) {
@@ -310,15 +395,15 @@ impl Worker {
 
     fn end(&mut self, error: ReduceError) {
         let error = self.ended.get_or_insert(error).clone();
-        for (_, work) in self.under_way.drain(..) {
+        for work in self.under_way.drain(..) {
             work.fail(error.clone());
         }
     }
 
     /// Whether all ranks have come to the end; then MPI is over.
     fn all_left(&mut self) -> bool {
-        let Some((request, _)) = self.under_way.front_mut() else { return false };
-        match self.library.is_done(request) {
+        let Some(leave) = self.under_way.first_mut() else { return false };
+        match leave.is_done(&self.library) {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
@@ -331,9 +416,7 @@ impl Worker {
             std::mem::forget(bytes);
         }
         self.library.finish();
-        if let Some((_, work)) = self.under_way.pop_front() {
-            work.finish();
-        }
+        self.under_way.drain(..).for_each(|work| drop(work.finish()));
         true
     }
 }

@@ -1,0 +1,130 @@
+//! Ranks that train on simulated devices: a step takes a fixed time, and gradients as large as those of a model are really added up
+//! over MPI. What a step really takes is printed as one JSON object by rank 0; `tandem simulate --world` predicts it.
+//!
+//! ```text
+//! mpirun -n 4 simulated_ranks --step-ms 50 --steps 40 --size tiny
+//! ```
+//! Without a launcher it is one rank. `--parameters N` takes a model of so many parameters instead.
+
+use std::time::{Duration, Instant};
+
+use burn::tensor::{Tensor, TensorData};
+use serde_json::json;
+use tandem_flow::Cursor;
+use tandem_model::{Device, ModelConfig, Size, weights};
+use tandem_train::reduce::{Agreed, Launched, Reduce, SingleProcess, Vote, mpi::Session};
+use tandem_train::{Grads, Learner, TrainConfig};
+
+const VOCABULARY: usize = 81;
+const N_MELS: usize = 80;
+/// Parameters of a made-up model lie in so many matrices.
+const MATRICES: usize = 40;
+/// Steps that do not count.
+const WARM_UP: usize = 5;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // As the program does: fresh pages for every step would cost more than the sums.
+    tandem_train::memory::keep_freed_blocks();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1));
+    let number = |name: &str, otherwise: f64| value(name).map_or(Ok(otherwise), |text| text.parse());
+    let (step_ms, steps) = (number("--step-ms", 1.0)?, number("--steps", 3.0)? as usize);
+    let shapes = match value("--parameters") {
+        Some(count) => vec![Some([count.parse::<usize>()? / MATRICES, 1]); MATRICES],
+        None => shapes_of(value("--size").map_or(Ok(Size::Smoke), |size| size.parse())?),
+    };
+    let session = Launched::from_env(|name| std::env::var(name).ok()).map(Session::start).transpose()?;
+    let mut reduce: Box<dyn Reduce> = match &session {
+        Some(session) => Box::new(session.clone()),
+        None => Box::new(SingleProcess),
+    };
+    let step = Duration::from_secs_f64(step_ms / 1e3);
+    let (mut periods, mut votes, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..WARM_UP + steps {
+        // What a backward pass leaves, made outside of what is measured.
+        let gradients = gradients(&shapes, reduce.rank() as f32 + 1.0);
+        let cursor = Cursor { epoch: 0, batch: number as u64 };
+        // All are here before the clock starts: what is made above is no part of a step.
+        reduce.gather(&[0])?;
+        let began = Instant::now();
+        let vote = Vote { step: number as u64, cursor, clips: 1, micro_batches: 1, ..Vote::default() };
+        Agreed::of(&reduce.agree(&vote)?)?;
+        let voted = Instant::now();
+        std::thread::sleep(step);
+        let trained = Instant::now();
+        let terms = Tensor::<1>::zeros([4], &Device::flex());
+        let summed = reduce.sum(terms, gradients, &shapes)?;
+        let ended = Instant::now();
+        check(summed.grads, reduce.world());
+        if number >= WARM_UP {
+            periods.push(1e3 * (ended - began).as_secs_f64());
+            votes.push(1e3 * (voted - began).as_secs_f64());
+            sums.push(1e3 * (ended - trained).as_secs_f64());
+        }
+    }
+    if reduce.rank() == 0 {
+        let bytes: usize = shapes.iter().flatten().map(|[rows, columns]| 4 * rows * columns).sum();
+        let library = session.as_ref().map(|session| session.version().to_owned());
+        let report = json!({"world": reduce.world(), "library": library, "gradient_bytes": bytes, "step_ms": step_ms,
+            "steps": steps, "period_ms": median(&periods), "vote_ms": median(&votes), "sum_ms": median(&sums),
+            "copy_ms": copy_ms(&shapes), "exposed": 1.0 - step_ms / median(&periods)});
+        println!("{report}");
+    }
+    if let Some(session) = &session {
+        session.leave()?;
+    }
+    Ok(())
+}
+
+/// The parameters of a model of this size.
+fn shapes_of(size: Size) -> Vec<Option<[usize; 2]>> {
+    let config = ModelConfig::new(size, VOCABULARY, N_MELS, false).without_flow();
+    let learner = Learner::new(&config, &TrainConfig::default(), &Device::flex());
+    weights::parameters(learner.model()).iter().map(|parameter| Some([parameter.count, 1])).collect()
+}
+
+fn gradients(shapes: &[Option<[usize; 2]>], value: f32) -> Grads {
+    let gradient = |[rows, columns]: [usize; 2]| {
+        let values = vec![value; rows * columns];
+        Tensor::<2>::from_data(TensorData::new(values, [rows, columns]), &Device::flex())
+    };
+    Grads::of(shapes.iter().map(|shape| shape.map(gradient)).collect())
+}
+
+/// Milliseconds of copying all gradients out of tensors and back, as it is done on both sides of a sum.
+fn copy_ms(shapes: &[Option<[usize; 2]>]) -> f64 {
+    let device = Device::flex();
+    let times = (0..9).map(|round| {
+        let matrices = gradients(shapes, round as f32).into_inner();
+        let began = Instant::now();
+        let vectors =
+            matrices.iter().flatten().map(|matrix| matrix.clone().reshape([matrix.dims()[0] * matrix.dims()[1]]));
+        let values: Vec<f32> =
+            Tensor::<1>::cat(vectors.collect(), 0).into_data().try_into_vec().expect("single precision");
+        let mut at = 0;
+        let back: Vec<Tensor<2>> = (shapes.iter().flatten())
+            .map(|[rows, columns]| {
+                let own = at..at + rows * columns;
+                at = own.end;
+                Tensor::from_data(TensorData::new(values[own].to_vec(), [*rows, *columns]), &device)
+            })
+            .collect();
+        std::hint::black_box(back);
+        1e3 * began.elapsed().as_secs_f64()
+    });
+    median(&times.collect::<Vec<f64>>())
+}
+
+/// 1 + 2 + … of all ranks.
+fn check(grads: Grads, world: usize) {
+    let expected = (world * (world + 1) / 2) as f32;
+    let first = grads.into_inner().into_iter().flatten().next().expect("a gradient");
+    let values = first.into_data().try_into_vec::<f32>().expect("single precision");
+    assert!(values.iter().all(|value| *value == expected), "{} instead of {expected}", values[0]);
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
