@@ -108,6 +108,23 @@ fn assert_held(output: &Output) {
     assert!(output.stdout.len() > 2 * (PIPE + READER), "a run of {} bytes does not wait", output.stdout.len());
 }
 
+/// Sends signals, and waits until the program has heard one: its thread for signals may be late on a busy machine.
+#[cfg(unix)]
+fn signals_heard(child: &mut Child, signals: &[&str]) {
+    for signal in signals {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+    }
+    let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("stopping after this step") {
+        line.clear();
+        assert!(errors.read_line(&mut line).expect("output") > 0, "it ended without a word about the signal");
+    }
+    // Nobody else reads it; what little follows fits into the pipe, which must stay open.
+    child.stderr = Some(errors.into_inner());
+}
+
 /// Reads what is left, once the run may end.
 fn last_of(mut reader: BufReader<ChildStdout>) -> Value {
     let mut rest = String::new();
@@ -124,11 +141,11 @@ fn an_interrupted_run_says_how_to_resume_and_resumes_exactly() {
     assert!(whole.status.success(), "{}", stderr(&whole));
     assert_held(&whole);
     for (name, signal) in [("int", "INT"), ("term", "TERM"), ("hup", "HUP")] {
-        let mut child =
-            (tandem().args(work.arguments(name, &settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut command = tandem();
+        command.args(work.arguments(name, &settings)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
         let reader = after_the_first_step(&mut child);
-        let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
-        assert!(sent.expect("kill").success());
+        signals_heard(&mut child, &[signal]);
         let end = last_of(reader);
         let status = child.wait().expect("it ends");
         assert_eq!(status.code(), Some(0), "SPEC A6: {end}");
@@ -669,14 +686,12 @@ fn a_start_that_is_refused_leaves_no_folder() {
 fn a_second_signal_at_once_costs_nothing() {
     let work = Workplace::new(16, 1);
     let settings = format!("--batch-size 4 --max-steps {HELD_STEPS} --checkpoint-every 1000 --log-every 1");
-    let mut child =
-        (tandem().args(work.arguments("run", &settings))).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut command = tandem();
+    command.args(work.arguments("run", &settings)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
     let reader = after_the_first_step(&mut child);
     // While it is stopped both wait for it, so that they arrive together however busy the machine is.
-    for signal in ["-STOP", "-INT", "-TERM", "-CONT"] {
-        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
-        assert!(sent.expect("kill").success());
-    }
+    signals_heard(&mut child, &["STOP", "INT", "TERM", "CONT"]);
     let end = last_of(reader);
     assert_eq!(child.wait().expect("it ends").code(), Some(0), "{end}");
     assert_eq!(end["report"]["ending"], "stopped");

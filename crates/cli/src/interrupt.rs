@@ -38,10 +38,11 @@ impl Interrupt {
             dashboard::restore();
             std::process::exit(INTERRUPTED.into());
         }
+        self.stop.request("interrupted");
+        // Said when it is so: who reads it knows that the next step is not begun.
         if let Some(text) = self.notice.get().filter(|_| !dashboard::has_terminal()) {
             eprintln!("{text}");
         }
-        self.stop.request("interrupted");
     }
 }
 
