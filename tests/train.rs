@@ -1,7 +1,7 @@
 //! Promises about training: it learns, it loses nothing, it resumes exactly.
 
 use std::fs;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
