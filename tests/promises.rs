@@ -1,13 +1,17 @@
 //! What Tandem promises its users: one module per promise, run on the real program.
 
+mod checkpoints;
 mod commands;
 mod comparisons;
 mod config;
 mod corpus;
 mod data;
+mod demo;
 mod dependencies;
 mod devices;
+mod disks;
 mod documents;
+mod interrupted;
 mod lanes;
 mod licenses;
 mod memory;

@@ -229,3 +229,9 @@ pub(crate) fn spans(path: &Path) -> BTreeMap<String, Vec<(f64, f64, u64)>> {
     }
     all
 }
+
+/// The step of a run's last checkpoint.
+pub(crate) fn last_step(run: &Path) -> Option<u64> {
+    let names = fs::read_dir(run.join("checkpoints")).ok()?.flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.strip_prefix("step-")?.parse().ok()).max()
+}
