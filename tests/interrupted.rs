@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
