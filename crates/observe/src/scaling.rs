@@ -16,7 +16,7 @@ use crate::simulate::{Simulation, simulate};
 /// Bytes of gradients that are added up at once: large enough for a link's full speed, small enough that several are under way.
 pub const BUCKET_BYTES: u64 = 4 << 20;
 /// Those that come last: nothing is left that could hide them.
-const LAST_BUCKET_BYTES: u64 = 1 << 20;
+const LAST_BUCKET_BYTES: u64 = 1 << 19;
 
 /// Bytes of buckets, at least, from the last one back: each twice as large as the one after it, up to the largest.
 pub fn bucket_bytes_from_the_last(largest: u64) -> impl Iterator<Item = u64> {
@@ -214,7 +214,7 @@ mod tests {
         Communication {
             link: SimulatedLink { bandwidth: 1e9, latency: Duration::from_micros(20) },
             gradient_bytes: bytes,
-            bucket_bytes: MB,
+            bucket_bytes: MB / 2,
             copy_speed: f64::INFINITY,
             backward: 0.0,
             ranks_per_host: 1,
@@ -242,11 +242,11 @@ mod tests {
         // (ranks, MB, milliseconds without copies): votes, then per bucket two latencies and 2 (W - 1) / W of its bytes.
         for (world, megabytes, expected) in [
             (1, 16, 0.0),
-            (2, 4, 0.02 + 4.0 * 0.04 + 4.0),
-            (2, 16, 0.02 + 16.0 * 0.04 + 16.0),
-            (4, 16, 2.0 * 0.02 + 16.0 * 0.04 + 24.0),
-            (64, 16, 6.0 * 0.02 + 16.0 * 0.04 + 16.0 * 2.0 * 63.0 / 64.0),
-            (4, 6, 2.0 * 0.02 + 6.0 * 0.04 + 9.0),
+            (2, 4, 0.02 + 8.0 * 0.04 + 4.0),
+            (2, 16, 0.02 + 32.0 * 0.04 + 16.0),
+            (4, 16, 2.0 * 0.02 + 32.0 * 0.04 + 24.0),
+            (64, 16, 6.0 * 0.02 + 32.0 * 0.04 + 16.0 * 2.0 * 63.0 / 64.0),
+            (4, 6, 2.0 * 0.02 + 12.0 * 0.04 + 9.0),
         ] {
             let ms = 1e3 * communication(megabytes * MB).reduce_seconds(world, 0.05);
             assert!((ms - expected).abs() < 0.01, "{world} ranks, {megabytes} MB: {ms} ms instead of {expected}");
@@ -257,22 +257,22 @@ mod tests {
     fn copies_are_hidden_behind_the_link_but_for_the_first_and_the_last() {
         // A copy takes as long as half of the link's share; adding a quarter of it on top.
         let slow = Communication { copy_speed: 2e9, ..communication(16 * MB) };
-        let (vote, sum, copy) = (0.02, 1.04 + 0.25, 0.5);
+        let (vote, sum, copy) = (0.02, 0.54 + 0.125, 0.25);
         let ms = 1e3 * slow.reduce_seconds(2, 0.05);
-        assert!((ms - (vote + copy + 16.0 * sum + copy)).abs() < 0.01, "{ms}");
+        assert!((ms - (vote + copy + 32.0 * sum + copy)).abs() < 0.01, "{ms}");
         // Copies that are slower than the link set the pace.
         let slower = Communication { copy_speed: 0.5e9, ..communication(16 * MB) };
-        assert!(1e3 * slower.reduce_seconds(2, 0.05) > 16.0 * 2.0 + 2.0);
+        assert!(1e3 * slower.reduce_seconds(2, 0.05) > 32.0 + 1.0);
     }
 
     #[test]
     fn a_backward_pass_that_is_long_enough_hides_all_but_the_last_bucket() {
         let hidden = |backward, step: f64| Communication { backward, ..communication(16 * MB) }.reduce_seconds(2, step);
-        let (vote, bucket) = (0.02, 1.04);
-        // Buckets come every 2.5 ms, and each takes 1.
+        let (vote, bucket) = (0.02, 0.54);
+        // Buckets come every 1.25 ms, and each takes 0.5.
         assert!((1e3 * hidden(0.8, 0.05) - vote - bucket).abs() < 0.01, "{}", hidden(0.8, 0.05));
-        // They come every 0.5 ms: the first one 7.5 ms before the end, then one after the other.
-        assert!((1e3 * hidden(0.8, 0.01) - vote - (16.0 * bucket - 7.5)).abs() < 0.01, "{}", hidden(0.8, 0.01));
+        // They come every 0.25 ms: the first one 7.75 ms before the end, then one after the other.
+        assert!((1e3 * hidden(0.8, 0.01) - vote - (32.0 * bucket - 7.75)).abs() < 0.01, "{}", hidden(0.8, 0.01));
         assert_eq!(hidden(0.0, 0.05), communication(16 * MB).reduce_seconds(2, 0.01));
     }
 
@@ -280,8 +280,8 @@ mod tests {
     fn the_last_buckets_are_small() {
         let sizes = |bytes| Communication { bucket_bytes: 4 << 20, ..communication(bytes) }.buckets();
         let mib = |sizes: &[f64]| sizes.iter().map(|bytes| bytes * f64::from(1 << 20)).collect::<Vec<f64>>();
-        assert_eq!(sizes(12 << 20), mib(&[1.0, 4.0, 4.0, 2.0, 1.0]));
-        assert_eq!((sizes(1 << 19), sizes(0)), (mib(&[0.5]), Vec::new()));
+        assert_eq!(sizes(12 << 20), mib(&[0.5, 4.0, 4.0, 2.0, 1.0, 0.5]));
+        assert_eq!((sizes(1 << 18), sizes(0)), (mib(&[0.25]), Vec::new()));
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         near(weak[0].period_ms, 50.0, 1e-3);
         assert_eq!((weak[0].speedup, weak[0].exposed), (1.0, 0.0));
         near(weak[1].period_ms, 50.0 + weak[1].reduce_ms, 1e-3);
-        near(weak[1].speedup, 2.0 * 50.0 / (50.0 + 10.2), 0.01);
+        near(weak[1].speedup, 2.0 * 50.0 / (50.0 + 10.82), 0.01);
         assert!(weak.windows(2).all(|pair| pair[1].efficiency < pair[0].efficiency));
         let strong = scaling(&setup, &communication, &[1, 2, 4, 8], ScalingKind::Strong);
         // A quarter of the step, all of the gradients.

@@ -63,7 +63,9 @@ impl Exchange {
         library: &Library,
     ) -> (Exchange, Result<(), ReduceError>) {
         let (rank, world) = (library.rank, library.world);
-        received.resize((world - 1) * part(values.len(), rank, world).len(), 0.0);
+        // Longer than needed is as well.
+        let needed = (world - 1) * part(values.len(), rank, world).len();
+        received.resize(needed.max(received.len()), 0.0);
         let mut exchange = Exchange { values, rank, world, tag, is_added: false, received, pending: Vec::new() };
         let begun = exchange.send_parts(library);
         (exchange, begun)
