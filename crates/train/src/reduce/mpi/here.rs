@@ -12,6 +12,8 @@ const TIMES_THE_LONGEST: u32 = 10;
 const STEP: Duration = Duration::from_secs(20);
 /// Steps of this process after which that holds: a first one compiles kernels, for minutes on some devices, and how long others take has to be seen.
 const WARM_UP: u64 = 3;
+/// Looks that are further apart than this are those of a process that was stopped.
+const STOPPED: Duration = Duration::from_secs(5);
 
 /// Where this rank is, as its training thread says.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ struct State {
     /// The step that this process began with.
     first: Option<u64>,
     timeout: Option<Duration>,
+    /// When somebody last looked.
+    looked: Option<Instant>,
 }
 
 impl Default for Here {
@@ -42,6 +46,7 @@ impl Default for Here {
             longest: Duration::ZERO,
             first: None,
             timeout: None,
+            looked: None,
         }))
     }
 }
@@ -83,7 +88,10 @@ impl Here {
 
     /// For how long it has not moved, if that is too long.
     pub(super) fn stuck(&self, now: Instant) -> Option<Duration> {
-        self.with(|state| state.stuck(now))
+        self.with(|state| {
+            state.look(now);
+            state.stuck(now)
+        })
     }
 }
 
@@ -101,6 +109,14 @@ impl State {
         let works =
             matches!(self.activity, Activity::Train | Activity::Reduce | Activity::Validate | Activity::Checkpoint);
         works && !self.waits
+    }
+
+    /// Who did not look for long was stopped, and so was the training thread: that is not its fault.
+    fn look(&mut self, now: Instant) {
+        let since = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
+        if since > STOPPED {
+            self.moved = (self.moved + since).min(now);
+        }
     }
 
     /// Steps that this process has done.
@@ -133,6 +149,7 @@ mod tests {
             longest: seconds(longest),
             first: Some(100),
             timeout: timeout.map(seconds),
+            looked: None,
         };
         for (activity, waits, step, longest, timeout, still, expected) in [
             // The first steps may compile.
@@ -166,6 +183,17 @@ mod tests {
                 "{activity}, waits: {waits}, step {step}, {longest} s, {timeout:?}, {still} s"
             );
         }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_as_a_whole_is_not_stuck() {
+        let (here, start) = (Here::default(), Instant::now());
+        here.set_stall_timeout(Some(Duration::from_secs(300)));
+        here.note(Activity::Train, 0);
+        here.note(Activity::Train, WARM_UP);
+        let at = |seconds| here.stuck(start + Duration::from_secs(seconds)).is_some();
+        assert!(!at(1) && !at(61), "nobody looked for a minute");
+        assert!(!at(65) && !at(70) && !at(75) && !at(79) && at(82), "then it is watched as before");
     }
 
     #[test]
