@@ -1,7 +1,7 @@
 /* What an MPI library does by itself, beside which `benches/ranks.py` puts what Tandem does with it.
  *
  *   ranks allreduce BYTES ROUNDS STEP_MS   milliseconds of MPI_Allreduce of so many bytes of floats, in place, after a sleep: a simulated step
- *   ranks link                             latency and speed between ranks 0 and 1
+ *   ranks link                             between ranks 0 and 1: latency of a message there and back, speed when both send at once
  */
 #define _DEFAULT_SOURCE
 #include <mpi.h>
@@ -58,13 +58,28 @@ static double one_way(int rank, char *buffer, int bytes, int rounds) {
     return result;
 }
 
+/* Seconds in which each of the two sends to the other. */
+static double both_ways(int rank, char *buffer, char *other, int bytes, int rounds) {
+    double *seconds = malloc(rounds * sizeof(double));
+    for (int round = 0; round < rounds && rank < 2; round++) {
+        double start = MPI_Wtime();
+        MPI_Sendrecv(buffer, bytes, MPI_BYTE, 1 - rank, 0, other, bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        seconds[round] = MPI_Wtime() - start;
+    }
+    double result = median(seconds, rounds);
+    free(seconds);
+    return result;
+}
+
 static void link_speed(int rank) {
     int large = 4 << 20;
-    char *buffer = calloc(large, 1);
+    char *buffer = malloc(large), *other = malloc(large);
+    memset(buffer, 1, large);
+    memset(other, 2, large);
     one_way(rank, buffer, 1, 100);
     double latency = one_way(rank, buffer, 1, 1000);
-    one_way(rank, buffer, large, 5);
-    double seconds = one_way(rank, buffer, large, 50);
+    both_ways(rank, buffer, other, large, 5);
+    double seconds = both_ways(rank, buffer, other, large, 50);
     if (rank == 0) printf("{\"latency_us\": %.3f, \"bytes_per_s\": %.0f}\n", 1e6 * latency, large / (seconds - latency));
 }
 

@@ -5,6 +5,9 @@ benches/ranks.py TANDEM SIMULATED_RANKS [--rounds N]
 
 TANDEM is the program, SIMULATED_RANKS the example of that name (`cargo build --release -p tandem-cli -p tandem-train --example simulated_ranks`).
 Needs mpirun and mpicc (Debian: openmpi-bin libopenmpi-dev). What is compared runs in turn; figures are medians of the rounds.
+
+Sums are compared with all gradients there at once; steps with gradients that come while a simulated device still computes, in the order and at the moments
+of a real backward pass (crates/train/examples/simulated_ranks.rs), and with gradients that come at once, for what the overlap gives.
 """
 
 import argparse
@@ -55,37 +58,39 @@ def main():
         print(f"gradients of the tiny model: {size / 1e6:.2f} MB; a step of {STEP_MS} ms is a sleep; {STEPS} steps, {options.rounds} rounds; 1-minute load {os.getloadavg()[0]:.1f}\n")
 
         print("| ranks | step, ms | our sum, ms | plain MPI_Allreduce, ms | plain / ours, in each round |\n|---|---|---|---|---|")
-        links = []
+        links, backward = [], []
         for world in () if options.predictions else (2, 4):
             for step_ms in (1, STEP_MS):
                 ours, theirs = [], []
                 for _ in rounds:
                     # After the same sleep, which ends on no two ranks at the same moment.
-                    ours.append(ranks(world, simulated, "--size", "tiny", "--step-ms", step_ms, "--steps", STEPS)["sum_ms"])
+                    ours.append(ranks(world, simulated, "--size", "tiny", "--step-ms", step_ms, "--steps", STEPS, "--at-once")["sum_ms"])
                     theirs.append(ranks(world, plain, "allreduce", size, STEPS, step_ms)["ms"])
                 ratios = [b / a for a, b in zip(ours, theirs)]
                 print(f"| {world} | {step_ms} | {spread(ours)} | {spread(theirs)} | {spread(ratios)} |", flush=True)
 
-        print("\n| ranks | predicted step, ms | measured step, ms | measured / predicted, in each round | exposed, predicted | exposed, measured |\n|---|---|---|---|---|---|")
+        print("\n| ranks | predicted step, ms | measured step, ms | measured / predicted, in each round | exposed, predicted | exposed, measured | exposed without overlap |\n|---|---|---|---|---|---|---|")
         for world in (2, 4):
-            predicted, measured, shares, forecasts = [], [], [], []
+            predicted, measured, shares, forecasts, at_once = [], [], [], [], []
             for _ in rounds:
-                # What the library gives two ranks after such a sleep: each sends and receives all bytes once. Other ranks are predicted from that.
                 link = ranks(2, plain, "link")
-                link["bytes_per_s"] = size / (ranks(2, plain, "allreduce", size, STEPS, STEP_MS)["ms"] / 1e3)
                 links.append(link)
                 copies = copy_speed(simulated, size)
                 forecast = last_json([tandem, "simulate", "--world", world, "--json", "--load", "1ms", "--preprocess", "1ms", "--transfer", "1ms", "--train", f"{STEP_MS}ms",
-                                      "--gradients", size, "--link", f"{link['bytes_per_s'] / 1e6}MB/s", "--latency", f"{link['latency_us']}us", "--copies", f"{copies / 1e6}MB/s"])
+                                      "--gradients", size, "--link", f"{link['bytes_per_s'] / 1e6}MB/s", "--latency", f"{link['latency_us']}us", "--copies", f"{copies / 1e6}MB/s",
+                                      "--ranks-per-host", world, "--cores", len(os.sched_getaffinity(0))])
                 row = next(row for row in forecast["weak"] if row["world"] == world)
                 report = ranks(world, simulated, "--size", "tiny", "--step-ms", STEP_MS, "--steps", STEPS)
+                backward.append(report["backward"])
                 predicted.append(row["period_ms"])
                 measured.append(report["period_ms"])
                 shares.append(100 * report["exposed"])
                 forecasts.append(100 * row["exposed"])
+                at_once.append(100 * ranks(world, simulated, "--size", "tiny", "--step-ms", STEP_MS, "--steps", STEPS, "--at-once")["exposed"])
             ratios = [b / a for a, b in zip(predicted, measured)]
-            print(f"| {world} | {spread(predicted)} | {spread(measured)} | {spread(ratios)} | {spread(forecasts)} % | {spread(shares)} % |", flush=True)
-        print(f"\nlink, as plain MPI_Allreduce of two ranks gives it: {median([link['bytes_per_s'] for link in links]) / 1e9:.2f} GB/s, {median([link['latency_us'] for link in links]):.2f} us")
+            print(f"| {world} | {spread(predicted)} | {spread(measured)} | {spread(ratios)} | {spread(forecasts)} % | {spread(shares)} % | {spread(at_once)} % |", flush=True)
+        print(f"\nlink, both ways at once: {median([link['bytes_per_s'] for link in links]) / 1e9:.2f} GB/s, {median([link['latency_us'] for link in links]):.2f} us; "
+              f"copies {copies / 1e9:.2f} GB/s; gradients come over the last {100 * median(backward):.0f} % of a step")
 
 
 def copy_speed(simulated, size):

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::config::ModelConfig;
 use crate::decoder::PLACE_FEATURES;
 use crate::inputs::{indices, to_device};
-use crate::kernels::gelu;
+use crate::kernels::{gelu, tapped};
 use crate::nn::{Conv1d, Embedding, Init, Linear};
 
 /// States of a token, in order, each with a mean mel of its own and at least one frame: how it begins and how it ends, as in the hidden
@@ -58,7 +58,8 @@ impl MeanPredictor {
         let state = |state: usize| {
             let hidden = gelu(self.conv.forward_taps(x.clone(), state..state + 2) + speaker.clone());
             let rows = state * n_mels..(state + 1) * n_mels;
-            let (weight, bias) = (self.output.weight.val().slice([rows.clone()]), self.output.bias.val().slice([rows]));
+            let (weight, bias) = (tapped(&self.output.weight, &hidden), tapped(&self.output.bias, &hidden));
+            let (weight, bias) = (weight.slice([rows.clone()]), bias.slice([rows]));
             crate::kernels::linear(hidden, weight, bias)
         };
         Tensor::cat((0..STATES).map(state).collect(), 2).reshape([rows, tokens * STATES, n_mels])

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 
 use crate::config::{BlocksConfig, ModelConfig};
 use crate::inputs::TIMESTEP_FEATURES;
-use crate::kernels::{gelu, linear_add, modulated_norm};
+use crate::kernels::{gelu, modulated_norm, tapped};
 use crate::nn::{DepthwiseConv1d, Init, LayerNorm, Linear, Mlp};
 use crate::pitch::PitchInputs;
 
@@ -118,7 +118,7 @@ impl Decoder {
         let grouped = |x: Tensor<3>| -> Tensor<3> { x.reshape([rows, positions, self.group * n_mels]) };
         let condition = self.condition.forward(timestep_features, on.speaker.clone());
         let inputs = Tensor::cat(vec![grouped(x_t), grouped(on.mean.clone()), on.place.clone()], 2);
-        let x = linear_add(inputs, self.input.weight.val(), self.input.bias.val(), on.text.clone());
+        let x = self.input.forward_add(inputs, on.text.clone());
         let x = forward_blocks(&self.blocks, x, &condition, &on.lengths, &on.mask);
         let residual = self.output.forward(self.norm.forward(x)).reshape([rows, frames, n_mels]);
         on.mean.clone() + residual
@@ -152,7 +152,7 @@ impl Regressor {
         mask: &Tensor<3>,
     ) -> Tensor<3> {
         let condition = gelu(self.speaker.forward(speaker));
-        let x = linear_add(place, self.place.weight.val(), self.place.bias.val(), text);
+        let x = self.place.forward_add(place, text);
         let x = forward_blocks(&self.blocks, x, &condition, lengths, mask);
         self.output.forward(self.norm.forward(x))
     }
@@ -200,10 +200,11 @@ impl DecoderBlock {
         dilation: usize,
     ) -> Tensor<3> {
         let [_, _, width] = x.dims();
-        let modulation = self.modulation.forward(condition);
+        let modulation = self.modulation.forward_beside(condition, &x);
         let (scale, shift) = (modulation.clone().narrow(1, 0, width), modulation.narrow(1, width, width));
         let y = self.conv.forward(x.clone(), dilation, lengths, mask);
-        let y = modulated_norm(y, self.norm.weight.val(), self.norm.bias.val(), scale, shift);
+        let (weight, bias) = (tapped(&self.norm.weight, &y), tapped(&self.norm.bias, &y));
+        let y = modulated_norm(y, weight, bias, scale, shift);
         self.mlp.forward_add(y, x)
     }
 }

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData, activation};
 use tandem_flow::Random;
 
 use crate::inputs::to_device;
-use crate::kernels::{gelu, matmul};
+use crate::kernels::{gelu, matmul, tapped};
 
 /// Source of initial values, keyed by seed and parameter name.
 #[derive(Clone, Debug)]
@@ -69,7 +69,21 @@ impl Linear {
     }
 
     pub(crate) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        crate::kernels::linear(x, self.weight.val(), self.bias.val())
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
+        crate::kernels::linear(x, weight, bias)
+    }
+
+    /// The same for an `x` that comes from the beginning of a model, and is needed beside a tensor that does not: its gradients are then computed with
+    /// those of that tensor, not with those of `x`.
+    pub(crate) fn forward_beside<const D: usize, const E: usize>(&self, x: Tensor<D>, beside: &Tensor<E>) -> Tensor<D> {
+        let (weight, bias) = (tapped(&self.weight, beside), tapped(&self.bias, beside));
+        crate::kernels::linear(x, weight, bias)
+    }
+
+    /// `residual + x Wᵀ + b`.
+    pub(crate) fn forward_add<const D: usize>(&self, x: Tensor<D>, residual: Tensor<D>) -> Tensor<D> {
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
+        crate::kernels::linear_add(x, weight, bias, residual)
     }
 }
 
@@ -88,7 +102,8 @@ impl LayerNorm {
     }
 
     pub(crate) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        crate::kernels::layer_norm(x, self.weight.val(), self.bias.val())
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
+        crate::kernels::layer_norm(x, weight, bias)
     }
 }
 
@@ -112,16 +127,18 @@ impl Conv1d {
 
     pub(crate) fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let [output, kernel_size, input] = self.weight.dims();
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
         let columns = unfold(x, kernel_size, 1);
-        crate::kernels::linear(columns, self.weight.val().reshape([output, kernel_size * input]), self.bias.val())
+        crate::kernels::linear(columns, weight.reshape([output, kernel_size * input]), bias)
     }
 
     /// With some of its taps alone, as if the others were zero.
     pub(crate) fn forward_taps(&self, x: Tensor<3>, taps: std::ops::Range<usize>) -> Tensor<3> {
         let [output, kernel_size, input] = self.weight.dims();
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
         let columns = unfold(x, kernel_size, 1).narrow(2, taps.start * input, taps.len() * input);
-        let weight = self.weight.val().narrow(1, taps.start, taps.len()).reshape([output, taps.len() * input]);
-        crate::kernels::linear(columns, weight, self.bias.val())
+        let weight = weight.narrow(1, taps.start, taps.len()).reshape([output, taps.len() * input]);
+        crate::kernels::linear(columns, weight, bias)
     }
 
     /// Stride 2: half as long, rounded up.
@@ -129,9 +146,10 @@ impl Conv1d {
         let [output, kernel_size, input] = self.weight.dims();
         let [batch, time, _] = x.dims();
         let half = time.div_ceil(2);
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
         let columns = unfold(pad_time(x, 2 * half), kernel_size, 1);
         let columns = columns.reshape([batch, half, 2 * kernel_size * input]).narrow(2, 0, kernel_size * input);
-        crate::kernels::linear(columns, self.weight.val().reshape([output, kernel_size * input]), self.bias.val())
+        crate::kernels::linear(columns, weight.reshape([output, kernel_size * input]), bias)
     }
 }
 
@@ -172,7 +190,8 @@ impl DepthwiseConv1d {
 
     /// Positions beyond a row's length count as 0; `mask` says the same as `lengths`, `[rows, time, 1]`.
     pub(crate) fn forward(&self, x: Tensor<3>, dilation: usize, lengths: &[usize], mask: &Tensor<3>) -> Tensor<3> {
-        crate::kernels::depthwise_conv(x, self.weight.val(), self.bias.val(), dilation, lengths, mask)
+        let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
+        crate::kernels::depthwise_conv(x, weight, bias, dilation, lengths, mask)
     }
 }
 
@@ -298,6 +317,6 @@ impl Mlp {
     /// `residual + MLP(x)`.
     pub(crate) fn forward_add(&self, x: Tensor<3>, residual: Tensor<3>) -> Tensor<3> {
         let hidden = gelu(self.up.forward(x));
-        crate::kernels::linear_add(hidden, self.down.weight.val(), self.down.bias.val(), residual)
+        self.down.forward_add(hidden, residual)
     }
 }

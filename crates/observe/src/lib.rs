@@ -47,7 +47,10 @@ pub use metrics::{Kind, METRICS, Metric, Progress, Read, Sample, Surface, Unit, 
 pub use notices::{Notice, Notices};
 pub use prometheus::{MetricsServer, exposition};
 pub use run_report::{Document, Line, Prediction, Side, TimelineSpan, queue_lines, timeline};
-pub use scaling::{BUCKET_BYTES, Communication, Scaled, ScalingKind, scaling, step_is_longer_by, worlds_up_to};
+pub use scaling::{
+    BACKWARD, BUCKET_BYTES, Communication, Scaled, ScalingKind, bucket_bytes_from_the_last, scaling, step_is_longer_by,
+    worlds_up_to,
+};
 pub use simulate::{Run, Simulation, SimulationReport, StageReport, WORKS_IN, simulate};
 pub use snapshot::{MemoryUse, QueueFill, Snapshot, WINDOW, headroom, recent_profile};
 pub use stage_profile::{GAPS, Profile, StageProfile, last_steps, step_times};

@@ -5,13 +5,18 @@
 //! mpirun -n 4 simulated_ranks --step-ms 50 --steps 40 --size tiny
 //! ```
 //! Without a launcher it is one rank. `--parameters N` takes a model of so many parameters instead.
+//!
+//! A step is a sleep, in the middle of which gradients become available, each at the moment at which it did in a real step: rank 0 does a forward and
+//! a backward pass of the real model on the CPU first, on a batch of noise, and what share of that step had passed when each gradient was complete is what is played
+//! back. (A GPU may take other shares for the same operations; their order is that of the real model.) With `--parameters` there is no real model:
+//! gradients come evenly over the last two thirds, the last matrix first. With `--at-once` all of them come at the end, as if nothing overlapped.
 
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Tensor, TensorData};
 use serde_json::json;
-use tandem_flow::Cursor;
-use tandem_model::{Device, ModelConfig, Size, weights};
+use tandem_flow::{Cursor, Random};
+use tandem_model::{Device, HostInputs, ModelConfig, Size, weights};
 use tandem_train::reduce::{Agreed, Launched, Reduce, SingleProcess, Vote, mpi::Session};
 use tandem_train::{Grads, Learner, TrainConfig};
 
@@ -19,6 +24,10 @@ const VOCABULARY: usize = 81;
 const N_MELS: usize = 80;
 /// Parameters of a made-up model lie in so many matrices.
 const MATRICES: usize = 40;
+/// Loss terms.
+const TERMS: usize = 4;
+/// Gradients that are due within this time come together.
+const COARSE: Duration = Duration::from_micros(200);
 /// Steps that do not count.
 const WARM_UP: usize = 5;
 
@@ -29,20 +38,35 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let value = |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1));
     let number = |name: &str, otherwise: f64| value(name).map_or(Ok(otherwise), |text| text.parse());
     let (step_ms, steps) = (number("--step-ms", 1.0)?, number("--steps", 3.0)? as usize);
+    let at_once = arguments.iter().any(|word| word == "--at-once");
+    let size = value("--size").map_or(Ok(Size::Smoke), |size| size.parse())?;
     let shapes = match value("--parameters") {
         Some(count) => vec![Some([count.parse::<usize>()? / MATRICES, 1]); MATRICES],
-        None => shapes_of(value("--size").map_or(Ok(Size::Smoke), |size| size.parse())?),
+        None => shapes_of(size),
     };
     let session = Launched::from_env(|name| std::env::var(name).ok()).map(Session::start).transpose()?;
     let mut reduce: Box<dyn Reduce> = match &session {
         Some(session) => Box::new(session.clone()),
         None => Box::new(SingleProcess),
     };
+    let own = match (reduce.rank(), value("--parameters")) {
+        (0, None) => times_of(size),
+        (0, Some(_)) => (0..MATRICES).rev().map(|n| (n, 1.0 - 2.0 / 3.0 * n as f64 / MATRICES as f64)).collect(),
+        _ => Vec::new(),
+    };
+    let shared = reduce.gather(&serde_json::to_vec(&own)?)?;
+    let mut times: Vec<(usize, f64)> = serde_json::from_slice(&shared[0])?;
+    let order: Vec<usize> = times.iter().map(|(index, _)| *index).collect();
+    let first = times.first().map_or(1.0, |(_, share)| *share);
+    if at_once {
+        times.clear();
+    }
     let step = Duration::from_secs_f64(step_ms / 1e3);
+    let device = Device::flex();
     let (mut periods, mut votes, mut sums) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..WARM_UP + steps {
         // What a backward pass leaves, made outside of what is measured.
-        let gradients = gradients(&shapes, reduce.rank() as f32 + 1.0);
+        let mut gradients = gradients(&shapes, reduce.rank() as f32 + 1.0).into_inner();
         let cursor = Cursor { epoch: 0, batch: number as u64 };
         // All are here before the clock starts: what is made above is no part of a step.
         reduce.gather(&[0])?;
@@ -50,10 +74,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let vote = Vote { step: number as u64, cursor, clips: 1, micro_batches: 1, ..Vote::default() };
         Agreed::of(&reduce.agree(&vote)?)?;
         let voted = Instant::now();
-        std::thread::sleep(step);
+        let mut summing = reduce.begin(TERMS, shapes.clone(), &order, &device);
+        for &(index, share) in &times {
+            sleep_until(voted + step.mul_f64(share), COARSE);
+            if let Some(gradient) = gradients[index].take() {
+                summing.add(index, gradient);
+            }
+        }
+        sleep_until(voted + step, Duration::ZERO);
         let trained = Instant::now();
-        let terms = Tensor::<1>::zeros([4], &Device::flex());
-        let summed = reduce.sum(terms, gradients, &shapes)?;
+        let summed = summing.finish(Tensor::zeros([TERMS], &device), Grads::of(gradients))?;
         let ended = Instant::now();
         check(summed.grads, reduce.world());
         if number >= WARM_UP {
@@ -67,13 +97,56 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let library = session.as_ref().map(|session| session.version().to_owned());
         let report = json!({"world": reduce.world(), "library": library, "gradient_bytes": bytes, "step_ms": step_ms,
             "steps": steps, "period_ms": median(&periods), "vote_ms": median(&votes), "sum_ms": median(&sums),
-            "copy_ms": copy_ms(&shapes), "exposed": 1.0 - step_ms / median(&periods)});
+            "copy_ms": copy_ms(&shapes), "overlaps": !at_once, "backward": 1.0 - first, "exposed": 1.0 - step_ms / median(&periods)});
         println!("{report}");
     }
     if let Some(session) = &session {
         session.leave()?;
     }
     Ok(())
+}
+
+/// Sleeps, unless it is soon.
+fn sleep_until(moment: Instant, soon: Duration) {
+    let left = moment.saturating_duration_since(Instant::now());
+    if left > soon {
+        std::thread::sleep(left);
+    }
+}
+
+/// When gradients of a real step are complete, in shares of it; the later ones last.
+fn times_of(size: Size) -> Vec<(usize, f64)> {
+    let config = ModelConfig::new(size, VOCABULARY, N_MELS, false).without_flow();
+    let learner = Learner::new(&config, &TrainConfig::default(), &Device::flex());
+    let inputs = noise(&config).upload(&learner.input_shape(), learner.device());
+    // The first one warms up.
+    learner.gradient_times(&inputs);
+    let mut times = learner.gradient_times(&inputs);
+    times.sort_by(|a, b| a.1.total_cmp(&b.1));
+    times
+}
+
+/// Clips of four seconds.
+fn noise(config: &ModelConfig) -> HostInputs {
+    let (rows, tokens, frames) = (4, 60, 344);
+    let mut random = Random::at(&[1]);
+    let mut inputs = HostInputs {
+        rows,
+        tokens,
+        frames,
+        n_mels: N_MELS,
+        ids: (0..rows * tokens).map(|_| 1 + random.below(config.vocabulary - 1) as i32).collect(),
+        id_lengths: vec![tokens; rows],
+        mel: vec![0.0; rows * frames * N_MELS],
+        mel_lengths: vec![frames; rows],
+        pitch: vec![150.0; rows * frames],
+        noise: vec![0.0; rows * frames * N_MELS],
+        timesteps: vec![0.5; rows],
+        seeds: (0..rows as u64).collect(),
+        ..HostInputs::default()
+    };
+    random.fill_normal(&mut inputs.mel);
+    inputs
 }
 
 /// The parameters of a model of this size.
@@ -118,9 +191,10 @@ fn copy_ms(shapes: &[Option<[usize; 2]>]) -> f64 {
 /// 1 + 2 + … of all ranks.
 fn check(grads: Grads, world: usize) {
     let expected = (world * (world + 1) / 2) as f32;
-    let first = grads.into_inner().into_iter().flatten().next().expect("a gradient");
-    let values = first.into_data().try_into_vec::<f32>().expect("single precision");
-    assert!(values.iter().all(|value| *value == expected), "{} instead of {expected}", values[0]);
+    for gradient in grads.into_inner() {
+        let values = gradient.expect("a gradient").into_data().try_into_vec::<f32>().expect("single precision");
+        assert!(values.iter().all(|value| *value == expected), "{} instead of {expected}", values[0]);
+    }
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -1,20 +1,25 @@
 //! One step: losses, gradients, update. Whatever it does depends on the batch and the state alone.
 
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use tandem_data::Shard;
 use tandem_flow::Cursor;
-use tandem_model::kernels::with_half_matmuls;
+use tandem_model::kernels::{with_early_gradients, with_half_matmuls};
 use tandem_model::weights::{self, Tensors, WeightsError};
 use tandem_model::{Device, InputShape, ModelConfig};
 
 use crate::checkpoint::Checkpoint;
 use crate::features::Ready;
 use crate::optim::{self, Ema, Grads, LossScale, Optimizer};
-use crate::reduce::{Activity, Agreed, Reduce, ReduceError, SingleProcess, Summed, Vote};
+use crate::reduce::{Activity, Agreed, Reduce, ReduceError, SingleProcess, Summed, Summing, Vote};
 use crate::settings::TrainConfig;
 use crate::task::{Acoustic, PartConfig, Task};
 
@@ -47,6 +52,10 @@ pub struct Learner<T: Task = Acoustic> {
     scale: Option<LossScale>,
     /// Whether each parameter stays as it is, in the model's order; empty: none does.
     frozen: Vec<bool>,
+    /// The order in which gradients come, as agreed with other ranks.
+    order: Vec<usize>,
+    /// Steps with them.
+    steps_together: u64,
     /// Bad clips that not all ranks know of, as agreed with the last batch.
     new_faults: u64,
     leaked: Vec<Vec<u8>>,
@@ -165,6 +174,8 @@ impl<T: Task> Learner<T> {
             next: Cursor::START,
             micro_batches: settings.optimizer.grad_accum.max(1),
             frozen: Vec::new(),
+            order: Vec::new(),
+            steps_together: 0,
             new_faults: 0,
             leaked: Vec::new(),
             scale: settings.model.mixed_precision.then(|| LossScale::new(None, &plain)),
@@ -289,40 +300,118 @@ impl<T: Task> Learner<T> {
 
     /// Loss terms and gradients of a batch that goes through the device in micro-batches: the same as if it went at once.
     pub fn gradients(&self, inputs: &T::Inputs, micro_batches: usize) -> (Tensor<1>, Grads) {
-        self.gradients_of(inputs, T::totals(T::counts(inputs)), micro_batches)
+        self.gradients_of(inputs, T::totals(T::counts(inputs)), micro_batches, None)
     }
 
-    /// The same for some rows of a batch that has these totals.
-    fn gradients_of(&self, inputs: &T::Inputs, totals: T::Totals, micro_batches: usize) -> (Tensor<1>, Grads) {
+    /// The same for some rows of a batch that has these totals. Gradients that are complete before the others go to `early`, and are not among those
+    /// that are returned.
+    fn gradients_of(
+        &self,
+        inputs: &T::Inputs,
+        totals: T::Totals,
+        micro_batches: usize,
+        early: Option<&Rc<Early>>,
+    ) -> (Tensor<1>, Grads) {
         let mut sum: Option<(Tensor<1>, Grads)> = None;
         let shard = |rank| Shard { rank, world: micro_batches.max(1) }.rows(T::rows(inputs));
-        for rows in (0..micro_batches.max(1)).map(shard).filter(|rows| !rows.is_empty()) {
-            let micro_batch = T::micro_batch(inputs, rows);
-            self.inject_out_of_memory(T::rows(&micro_batch));
-            let half = self.scale.is_some();
-            let loss = with_half_matmuls(half, || self.task.loss(self.model(), &micro_batch, totals, self.step));
-            let total = match &self.scale {
-                Some(scale) => loss.total * Tensor::from_inner(scale.factor()),
-                None => loss.total,
-            };
-            let grads = Grads::new(GradientsParams::from_grads(total.backward(), self.model()), self.model());
-            let grads = self.scale.iter().fold(grads, |grads, scale| grads.divided_by(&scale.factor()));
-            sum = Some(match sum {
-                None => (loss.terms, grads),
-                Some((terms, before)) => (terms + loss.terms, before.plus(grads)),
+        let mut parts = (0..micro_batches.max(1)).map(shard).filter(|rows| !rows.is_empty()).peekable();
+        while let Some(rows) = parts.next() {
+            // With the last one gradients are those of all rows.
+            let early = early.filter(|_| parts.peek().is_none());
+            sum = Some(match (sum, early) {
+                (before, Some(early)) => self.last_gradients(inputs, totals, rows, before, early),
+                (None, None) => self.gradients_of_rows(inputs, totals, rows),
+                (Some((terms, before)), None) => {
+                    let (more, grads) = self.gradients_of_rows(inputs, totals, rows);
+                    (terms + more, before.plus(grads))
+                }
             });
         }
         sum.expect("a batch has rows")
     }
 
-    /// The same, in as few micro-batches as the device's memory allows, beginning with what was enough before.
-    pub fn gradients_that_fit(&mut self, inputs: &T::Inputs) -> (Tensor<1>, Grads) {
-        self.gradients_that_fit_of(inputs, T::totals(T::counts(inputs)))
+    /// One micro-batch.
+    fn gradients_of_rows(&self, inputs: &T::Inputs, totals: T::Totals, rows: Range<usize>) -> (Tensor<1>, Grads) {
+        let micro_batch = T::micro_batch(inputs, rows);
+        self.inject_out_of_memory(T::rows(&micro_batch));
+        let half = self.scale.is_some();
+        let loss = with_half_matmuls(half, || self.task.loss(self.model(), &micro_batch, totals, self.step));
+        let total = match &self.scale {
+            Some(scale) => loss.total * Tensor::from_inner(scale.factor()),
+            None => loss.total,
+        };
+        let grads = Grads::new(GradientsParams::from_grads(total.backward(), self.model()), self.model());
+        (loss.terms, self.scale.iter().fold(grads, |grads, scale| grads.divided_by(&scale.factor())))
     }
 
-    fn gradients_that_fit_of(&mut self, inputs: &T::Inputs, totals: T::Totals) -> (Tensor<1>, Grads) {
+    /// The last micro-batch, and what those before it gave.
+    fn last_gradients(
+        &self,
+        inputs: &T::Inputs,
+        totals: T::Totals,
+        rows: Range<usize>,
+        before: Option<(Tensor<1>, Grads)>,
+        early: &Rc<Early>,
+    ) -> (Tensor<1>, Grads) {
+        let (terms, before) = before.unzip();
+        let before = before.map_or_else(|| early.index_of.iter().map(|_| None).collect(), Grads::into_inner);
+        let before = Rc::new(RefCell::new(before));
+        let share = self.scale.as_ref().map(|scale| optim::reciprocal(&scale.factor()));
+        let complete = {
+            let (early, before) = (early.clone(), before.clone());
+            move |id: ParamId, grad: Tensor<2>| {
+                let Some(&index) = early.index_of.get(&id) else { return };
+                let grad = share.iter().fold(grad, |grad, share| grad * share.clone());
+                // As it is done with all of them.
+                let grad = match before.borrow_mut()[index].take() {
+                    Some(before) => before + grad,
+                    None => grad,
+                };
+                early.heard.borrow_mut().push(index);
+                early.summing.borrow_mut().add(index, grad);
+            }
+        };
+        let (more, late) = with_early_gradients(complete, || self.gradients_of_rows(inputs, totals, rows));
+        let late = late.into_inner();
+        let heard = early.heard.borrow();
+        assert!(heard.iter().all(|index| late[*index].is_none()), "a parameter is used with and without a tap");
+        (
+            terms.map_or_else(|| more.clone(), |terms| terms + more.clone()),
+            Grads::of(before.take()).plus(Grads::of(late)),
+        )
+    }
+
+    /// When the gradient of each parameter is complete, by its place in the model, in shares of a forward and a backward pass.
+    pub fn gradient_times(&self, inputs: &T::Inputs) -> Vec<(usize, f64)> {
+        let index_of = optim::places(self.model());
+        let times: Rc<RefCell<Vec<(usize, Instant)>>> = Rc::default();
+        let notes = times.clone();
+        let (places, began) = (index_of.clone(), Instant::now());
+        let complete = move |id: ParamId, _: Tensor<2>| {
+            notes.borrow_mut().extend(places.get(&id).map(|index| (*index, Instant::now())));
+        };
+        let totals = T::totals(T::counts(inputs));
+        with_early_gradients(complete, || self.gradients_of_rows(inputs, totals, 0..T::rows(inputs)));
+        let (all, mut times) = (began.elapsed().as_secs_f64(), times.take());
+        let last = Instant::now();
+        let early: HashSet<usize> = times.iter().map(|(index, _)| *index).collect();
+        times.extend((0..index_of.len()).filter(|index| !early.contains(index)).map(|index| (index, last)));
+        times.into_iter().map(|(index, at)| (index, ((at - began).as_secs_f64() / all).min(1.0))).collect()
+    }
+
+    /// The same, in as few micro-batches as the device's memory allows, beginning with what was enough before.
+    pub fn gradients_that_fit(&mut self, inputs: &T::Inputs) -> (Tensor<1>, Grads) {
+        self.gradients_that_fit_of(inputs, T::totals(T::counts(inputs)), None)
+    }
+
+    fn gradients_that_fit_of(
+        &mut self,
+        inputs: &T::Inputs,
+        totals: T::Totals,
+        early: Option<&Rc<Early>>,
+    ) -> (Tensor<1>, Grads) {
         loop {
-            match self.try_gradients_of(inputs, totals, self.own_micro_batches()) {
+            match self.try_gradients_of(inputs, totals, self.own_micro_batches(), early) {
                 Some(result) => return result,
                 None if self.own_micro_batches() < T::rows(inputs) => self.micro_batches *= 2,
                 None => panic!("out of memory: not even one clip at a time fits"),
@@ -332,7 +421,7 @@ impl<T: Task> Learner<T> {
 
     /// The same in so many micro-batches; none if that is too much for the device's memory.
     pub fn try_gradients(&self, inputs: &T::Inputs, micro_batches: usize) -> Option<(Tensor<1>, Grads)> {
-        self.try_gradients_of(inputs, T::totals(T::counts(inputs)), micro_batches)
+        self.try_gradients_of(inputs, T::totals(T::counts(inputs)), micro_batches, None)
     }
 
     fn try_gradients_of(
@@ -340,8 +429,9 @@ impl<T: Task> Learner<T> {
         inputs: &T::Inputs,
         totals: T::Totals,
         micro_batches: usize,
+        early: Option<&Rc<Early>>,
     ) -> Option<(Tensor<1>, Grads)> {
-        match catch_unwind(AssertUnwindSafe(|| self.gradients_of(inputs, totals, micro_batches))) {
+        match catch_unwind(AssertUnwindSafe(|| self.gradients_of(inputs, totals, micro_batches, early))) {
             Ok(result) => Some(result),
             Err(panic) if is_out_of_memory(&*panic) => None,
             Err(panic) => resume_unwind(panic),
@@ -473,18 +563,27 @@ impl<T: Task> Learner<T> {
         self.note(Activity::Train);
         self.inject_hang();
         let totals = T::totals(agreed.counts);
-        let (values, grads) = match ready.clips.is_empty() && !alone {
-            false => self.gradients_that_fit_of(&ready.inputs, totals),
-            // This rank adds nothing.
-            true => {
-                let none = weights::parameters(self.model()).iter().map(|_| None).collect();
-                (Tensor::zeros([T::TERMS.len()], &home), Grads::of(none))
-            }
+        let (Summed { values, grads, since }, heard) = if alone {
+            let (values, grads) = self.gradients_that_fit_of(&ready.inputs, totals, None);
+            (Summed { values, grads: grads.without(&self.frozen), since: Instant::now() }, Vec::new())
+        } else {
+            let shapes = optim::shapes(self.model(), &self.frozen);
+            let summing = self.reduce.begin(T::TERMS.len(), shapes, &self.order, &home);
+            let early = Rc::new(Early::new(summing, optim::places(self.model())));
+            let (values, rest) = match ready.clips.is_empty() {
+                false => self.gradients_that_fit_of(&ready.inputs, totals, Some(&early)),
+                // This rank adds nothing.
+                true => {
+                    let none = early.index_of.iter().map(|_| None).collect();
+                    (Tensor::zeros([T::TERMS.len()], &home), Grads::of(none))
+                }
+            };
+            self.note(Activity::Reduce);
+            let Early { summing, heard, .. } = Rc::into_inner(early).expect("nobody listens any more");
+            (summing.into_inner().finish(values, rest.without(&self.frozen))?, heard.take())
         };
-        self.note(Activity::Reduce);
-        let shapes = if alone { Vec::new() } else { optim::shapes(self.model(), &self.frozen) };
-        let Summed { values, grads, since } = self.reduce.sum(values, grads.without(&self.frozen), &shapes)?;
         let sum_wait = (since, Instant::now());
+        self.agree_on_order(&heard)?;
         self.note(Activity::Train);
         debug_assert!(grads.devices().all(|device| device == home), "gradients that are not on the model's device");
         self.step += 1;
@@ -508,6 +607,21 @@ impl<T: Task> Learner<T> {
         })))
     }
 
+    /// Now and then: the order in which gradients come, that of the first rank that has any. A loss may get more terms after some steps.
+    fn agree_on_order(&mut self, heard: &[usize]) -> Result<(), ReduceError> {
+        self.steps_together += 1;
+        if self.reduce.world() == 1 || !self.steps_together.is_power_of_two() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = heard.iter().flat_map(|index| (*index as u32).to_le_bytes()).collect();
+        let orders = self.reduce.gather(&bytes)?;
+        if let Some(order) = orders.iter().find(|order| !order.is_empty()) {
+            let index = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes")) as usize;
+            self.order = order.chunks_exact(4).map(index).collect();
+        }
+        Ok(())
+    }
+
     fn inject_hang(&self) {
         while self.injection.hang_at == Some(self.step + 1) {
             std::thread::sleep(Duration::from_secs(3600));
@@ -524,6 +638,21 @@ impl<T: Task> Learner<T> {
     }
 }
 
+/// Gradients that leave for other ranks while the backward pass goes on.
+struct Early {
+    summing: RefCell<Box<dyn Summing>>,
+    /// The place of each parameter in the model.
+    index_of: HashMap<ParamId, usize>,
+    /// Those that have left, in their order.
+    heard: RefCell<Vec<usize>>,
+}
+
+impl Early {
+    fn new(summing: Box<dyn Summing>, index_of: HashMap<ParamId, usize>) -> Early {
+        Early { summing: RefCell::new(summing), index_of, heard: RefCell::default() }
+    }
+}
+
 /// A device as a model learns on it.
 pub(crate) fn learning_device(device: &Device, settings: &TrainConfig) -> Device {
     let device = device.clone().autodiff();
@@ -537,4 +666,131 @@ fn is_out_of_memory(panic: &(dyn std::any::Any + Send)) -> bool {
     ["out of memory", "outofmemory", "memory allocation", "not enough memory", "allocation failed"]
         .iter()
         .any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tandem_flow::Random;
+    use tandem_model::{HostInputs, Size};
+
+    use super::*;
+
+    const N_MELS: usize = 20;
+
+    /// Another rank that has no rows: sums are this one's own. Notes what left before the end of the backward pass.
+    #[derive(Clone, Debug, Default)]
+    struct Other {
+        early: Arc<Mutex<Vec<usize>>>,
+        expected: Arc<Mutex<Vec<usize>>>,
+    }
+
+    #[derive(Debug)]
+    struct Kept(Other, Vec<Option<Tensor<2>>>);
+
+    impl Summing for Kept {
+        fn add(&mut self, index: usize, grad: Tensor<2>) {
+            self.0.early.lock().expect("not poisoned").push(index);
+            self.1[index] = Some(grad);
+        }
+
+        fn finish(self: Box<Self>, values: Tensor<1>, rest: Grads) -> Result<Summed, ReduceError> {
+            let grads = self.1.into_iter().zip(rest.into_inner()).map(|(early, late)| early.or(late)).collect();
+            Ok(Summed { values, grads: Grads::of(grads), since: Instant::now() })
+        }
+    }
+
+    impl Reduce for Other {
+        fn world(&self) -> usize {
+            2
+        }
+
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn agree(&mut self, own: &Vote) -> Result<Vec<Vote>, ReduceError> {
+            let none = Vote { clips: 0, seconds: 0.0, counts: [0; 3], ..own.clone() };
+            Ok(vec![own.clone(), none])
+        }
+
+        fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ReduceError> {
+            Ok(vec![own.to_vec(), Vec::new()])
+        }
+
+        fn begin(
+            &mut self,
+            _: usize,
+            shapes: Vec<Option<[usize; 2]>>,
+            order: &[usize],
+            _: &Device,
+        ) -> Box<dyn Summing> {
+            *self.expected.lock().expect("not poisoned") = order.to_vec();
+            Box::new(Kept(self.clone(), shapes.iter().map(|_| None).collect()))
+        }
+
+        fn note(&self, _: Activity, _: u64) {}
+
+        fn set_stall_timeout(&self, _: Option<Duration>) {}
+    }
+
+    fn batch(learner: &Learner, batch: u64) -> Ready<<Acoustic as Task>::Inputs> {
+        let (rows, tokens, frames) = (4, 7, 40);
+        let mut random = Random::at(&[batch]);
+        let mut inputs = HostInputs {
+            rows,
+            tokens,
+            frames,
+            n_mels: N_MELS,
+            ids: (0..rows * tokens).map(|_| 1 + random.below(11) as i32).collect(),
+            id_lengths: vec![tokens; rows],
+            mel: vec![0.0; rows * frames * N_MELS],
+            mel_lengths: vec![frames; rows],
+            pitch: vec![150.0; rows * frames],
+            noise: vec![0.0; rows * frames * N_MELS],
+            timesteps: vec![0.5; rows],
+            seeds: (0..rows as u64).collect(),
+            ..HostInputs::default()
+        };
+        random.fill_normal(&mut inputs.mel);
+        let inputs = inputs.upload(&learner.input_shape(), learner.device());
+        Ready { cursor: Cursor { epoch: 0, batch }, clips: (0..4).collect(), seconds: 2.0, inputs }
+    }
+
+    #[test]
+    fn gradients_leave_while_the_backward_pass_goes_on_and_the_step_is_the_same_to_the_bit() {
+        let config = ModelConfig::new(Size::Smoke, 12, N_MELS, false);
+        // Micro-batches of all ranks: one, and two, of this one.
+        for (alone, together) in [(1, 2), (2, 4)] {
+            let learner = |micro_batches| {
+                let mut settings = TrainConfig::default();
+                settings.optimizer.grad_accum = micro_batches;
+                Learner::new(&config, &settings, &Device::flex())
+            };
+            let (mut one, mut two) = (learner(alone), learner(together));
+            let other = Other::default();
+            two.join(Box::new(other.clone()));
+            let parameters = weights::parameters(one.model());
+            for number in 0..3 {
+                other.early.lock().expect("not poisoned").clear();
+                let records = [one.step(batch(&one, number)), two.step(batch(&two, number))];
+                let [a, b] = records.map(|record| StepRecord::read(&[record]));
+                assert_eq!(a, b, "{alone} micro-batches, step {number}");
+                let early = other.early.lock().expect("not poisoned").clone();
+                let values: usize = early.iter().map(|index| parameters[*index].count).sum();
+                let all: usize = parameters.iter().map(|parameter| parameter.count).sum();
+                assert!(10 * values > 9 * all, "{values} of {all} values left early");
+                let expected = other.expected.lock().expect("not poisoned").clone();
+                // Known after the first step.
+                assert_eq!(expected, if number == 0 { Vec::new() } else { early.clone() }, "step {number}");
+                let place = |name: &str| {
+                    let index = parameters.iter().position(|info| info.name == name).expect("a parameter");
+                    early.iter().position(|one| *one == index).expect("it left early")
+                };
+                assert!(place("mean.output.weight") < place("text.norm.weight"), "the last layers first");
+            }
+            assert_eq!(weights::export(one.model()), weights::export(two.model()));
+        }
+    }
 }

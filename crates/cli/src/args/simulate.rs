@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use tandem_device::{Cost, FaultPlan};
 use tandem_flow::Stage;
+use tandem_observe::BACKWARD;
 
 use super::parse_decimal_megabytes;
 
@@ -112,6 +113,12 @@ pub(crate) struct SimulateArgs {
     /// Speed of copies between a device and the host
     #[arg(long, value_name = "SPEED", default_value = "8GB/s", value_parser = parse_speed_of_copies, help_heading = "Ranks")]
     pub(crate) copies: f64,
+    /// Ranks that share a host and its --cores
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096), help_heading = "Ranks")]
+    pub(crate) ranks_per_host: u64,
+    /// Share of a step over which gradients become available, at its end; 0 = all of them when it is over
+    #[arg(long, value_name = "SHARE", default_value_t = BACKWARD, value_parser = parse_share, help_heading = "Ranks")]
+    pub(crate) backward: f64,
     /// Take the times of stages, workers and queues from a run, or from what `tandem profile --json` printed
     #[arg(long, value_name = "RUN|FILE", conflicts_with_all = measured_by_a_run(), help_heading = "Lanes")]
     pub(crate) from: Option<PathBuf>,
@@ -137,6 +144,12 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 pub(super) fn parse_latency(text: &str) -> Result<Duration, String> {
     text.parse().map(|cost: Cost| cost.mean).map_err(|error: tandem_device::CostError| error.to_string())
+}
+
+/// From 0 to 1.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    number.ok_or_else(|| format!("`{text}` is not a share, write a number from 0 to 1"))
 }
 
 /// `16MB`, `1.5GB` or `4096`, in bytes.

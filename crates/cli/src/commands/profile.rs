@@ -10,8 +10,8 @@ use tandem_device::memory::MB as MIB;
 use tandem_device::{Backend, Cost, Inventory, Lanes, Placement, SimulatedLink};
 use tandem_flow::{Place, Stage};
 use tandem_observe::{
-    Alone, BUCKET_BYTES, Communication, Document, Knobs, Line, Prediction, Profile, Recommendation, Side, Simulation,
-    Verdict, headroom, predict, queue_lines, step_is_longer_by, step_times, timeline, verdict,
+    Alone, BACKWARD, BUCKET_BYTES, Communication, Document, Knobs, Line, Prediction, Profile, Recommendation, Side,
+    Simulation, Verdict, headroom, predict, queue_lines, step_is_longer_by, step_times, timeline, verdict,
 };
 use tandem_train::{
     Data, Facts, LaneFault, Profiled, SETTINGS, Scope, Setup, TrainConfig, TrainError, measure_alone, profile_steps,
@@ -423,6 +423,9 @@ impl Measured {
             gradient_bytes: PARAMETER_BYTES * self.profiled.parameters as u64,
             bucket_bytes: BUCKET_BYTES,
             copy_speed: COPY_SPEED,
+            backward: BACKWARD,
+            ranks_per_host: 1,
+            cores: cores(),
         };
         step_is_longer_by(&communication, ranks.world, &Cost { mean: of(step.mean_ms), spread })
     }

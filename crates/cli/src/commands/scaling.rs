@@ -123,6 +123,9 @@ pub(super) fn run(
         gradient_bytes: gradients as u64,
         bucket_bytes: BUCKET_BYTES,
         copy_speed: args.copies,
+        backward: args.backward,
+        ranks_per_host: args.ranks_per_host as usize,
+        cores: simulation.cores.max(1),
     };
     let worlds = worlds_up_to(args.world.unwrap_or(1) as usize);
     let tables =

@@ -6,6 +6,7 @@ mod cpu;
 mod fused;
 mod precision;
 mod stft;
+mod taps;
 mod unwritten;
 
 use burn::backend::{Dispatch, DispatchDevice, Flex};
@@ -15,6 +16,8 @@ use fused::FusedOps;
 pub use precision::with_half_matmuls;
 pub(crate) use precision::{half_matmuls, matmul};
 pub use stft::Stft;
+pub(crate) use taps::tapped;
+pub use taps::with_early_gradients;
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))

@@ -17,6 +17,7 @@ mod hyperparameters;
 mod loss_scale;
 mod schedule;
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
@@ -191,7 +192,7 @@ impl Grads {
 
     /// Divides all by a factor, one value on the device.
     pub fn divided_by(self, factor: &Tensor<1>) -> Grads {
-        let share = factor.clone().recip().reshape([1, 1]);
+        let share = reciprocal(factor);
         Grads(self.0.into_iter().map(|grad| grad.map(|grad| grad * share.clone())).collect())
     }
 
@@ -206,6 +207,11 @@ impl Grads {
     }
 }
 
+/// What gradients are multiplied by to be divided by a factor, one value on the device.
+pub(crate) fn reciprocal(factor: &Tensor<1>) -> Tensor<2> {
+    factor.clone().recip().reshape([1, 1])
+}
+
 fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
     let shape = tensor.dims();
     let (rows, all) = (if D == 1 { 1 } else { shape[0] }, shape.iter().product::<usize>());
@@ -216,6 +222,20 @@ fn as_matrix<const D: usize>(tensor: Tensor<D>) -> Tensor<2> {
 pub(crate) fn shapes<M: Module>(model: &M, frozen: &[bool]) -> Vec<Option<[usize; 2]>> {
     let is_frozen = |index: usize| frozen.get(index).copied().unwrap_or(false);
     matrices(model).iter().enumerate().map(|(index, matrix)| (!is_frozen(index)).then(|| matrix.dims())).collect()
+}
+
+/// The place of each parameter in the model.
+pub(crate) fn places<M: Module>(model: &M) -> HashMap<ParamId, usize> {
+    struct Visitor(HashMap<ParamId, usize>);
+    impl ModuleVisitor for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let place = self.0.len();
+            self.0.insert(param.id, place);
+        }
+    }
+    let mut visitor = Visitor(HashMap::new());
+    model.visit(&mut visitor);
+    visitor.0
 }
 
 /// The weights as matrices, in the model's order, without autodiff.

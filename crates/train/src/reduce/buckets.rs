@@ -1,63 +1,55 @@
 //! Gradients as a few large vectors and back: a message for each of hundreds of parameters would be latency and nothing else, and
-//! one message for all of them could not be under way while the rest is copied from the device.
-
-use std::ops::Range;
+//! one message for all of them could not be under way while the rest is computed or copied from the device.
 
 use burn::tensor::{Tensor, TensorData};
 use tandem_model::Device;
 
 use crate::optim::Grads;
 
-/// Values of a bucket, at least.
-const BUCKET: usize = tandem_observe::BUCKET_BYTES as usize / size_of::<f32>();
 /// A parameter of so many values is not copied beside others where its gradient is in the host's memory anyway. Each is a message of its
 /// own, so that smaller ones cost more than their copy.
 const LARGE: usize = 1 << 16;
 
-/// How loss terms, gradients and what is known about them lie in buckets. The same on every rank.
+/// How gradients lie in buckets. The same on every rank.
 ///
-/// The first bucket begins with the loss terms and, for each parameter, whether this rank has a gradient: summed, that says which
-/// parameters have one anywhere.
+/// Besides there is a tail: the loss terms and, for each parameter, whether this rank has a gradient; summed, that says which parameters have one
+/// anywhere. It is known when all gradients are.
 #[derive(Debug)]
-pub(crate) struct Layout<'a> {
+pub(crate) struct Layout {
     terms: usize,
-    shapes: &'a [Option<[usize; 2]>],
+    shapes: Vec<Option<[usize; 2]>>,
     buckets: Vec<Bucket>,
+    /// The bucket of each parameter that learns.
+    bucket_of: Vec<Option<usize>>,
 }
 
-/// Parameters that are added up together.
-#[derive(Debug, Default)]
-struct Bucket {
-    parameters: Range<usize>,
-    /// The same in runs: a large one by itself, small ones together.
-    runs: Vec<Range<usize>>,
-}
+/// Parameters that are added up together, in runs: a large one by itself, small ones together.
+type Bucket = Vec<Vec<usize>>;
 
-fn length(shape: &Option<[usize; 2]>) -> usize {
-    shape.map_or(0, |[rows, columns]| rows * columns)
-}
-
-impl<'a> Layout<'a> {
-    /// For so many loss terms and these parameters; those without a shape do not learn.
-    pub(crate) fn new(terms: usize, shapes: &'a [Option<[usize; 2]>]) -> Layout<'a> {
-        let (mut buckets, mut bucket, mut values, mut joins) = (Vec::new(), Bucket::default(), 0, false);
-        for (index, shape) in shapes.iter().enumerate() {
-            let is_small = length(shape) < LARGE;
-            match bucket.runs.last_mut() {
-                Some(run) if joins && is_small => run.end = index + 1,
-                _ => bucket.runs.push(index..index + 1),
+impl Layout {
+    /// For so many loss terms and these parameters; those without a shape do not learn. Buckets are filled in an order that all ranks know: that in which
+    /// gradients are expected; parameters that are not part of it come last.
+    pub(crate) fn new(terms: usize, shapes: Vec<Option<[usize; 2]>>, order: &[usize]) -> Layout {
+        let length = |index: usize| shapes.get(index).copied().flatten().map(|[rows, columns]| rows * columns);
+        let mut is_known = vec![false; shapes.len()];
+        let is_new = |index: &usize| length(*index).is_some() && !std::mem::replace(&mut is_known[*index], true);
+        let mut expected: Vec<usize> = order.iter().copied().chain(0..shapes.len()).filter(is_new).collect();
+        // From the last one back, because that one is to be small.
+        let mut sizes = tandem_observe::bucket_bytes_from_the_last(tandem_observe::BUCKET_BYTES);
+        let (mut buckets, mut bucket_of) = (Vec::new(), vec![None; shapes.len()]);
+        while !expected.is_empty() {
+            let (values, mut sum, mut first) = (values_of(sizes.next().unwrap_or(u64::MAX)), 0, expected.len());
+            while first > 0 && sum < values {
+                first -= 1;
+                sum += length(expected[first]).unwrap_or(0);
             }
-            (joins, values, bucket.parameters.end) = (is_small, values + length(shape), index + 1);
-            if values >= BUCKET {
-                let next = Bucket { parameters: index + 1..index + 1, runs: Vec::new() };
-                buckets.push(std::mem::replace(&mut bucket, next));
-                (values, joins) = (0, false);
-            }
+            buckets.push(runs_of(expected.split_off(first), |index| length(index).unwrap_or(0) < LARGE));
         }
-        if !bucket.parameters.is_empty() || buckets.is_empty() {
-            buckets.push(bucket);
+        buckets.reverse();
+        for (number, bucket) in buckets.iter().enumerate() {
+            bucket.iter().flatten().for_each(|index| bucket_of[*index] = Some(number));
         }
-        Layout { terms, shapes, buckets }
+        Layout { terms, shapes, buckets, bucket_of }
     }
 
     /// Buckets.
@@ -65,96 +57,112 @@ impl<'a> Layout<'a> {
         self.buckets.len()
     }
 
-    /// Where messages about a bucket are cut: at the end of what is known about gradients, and of each run.
+    /// The bucket of a parameter; none if it does not learn.
+    pub(crate) fn bucket_of(&self, index: usize) -> Option<usize> {
+        self.bucket_of.get(index).copied().flatten()
+    }
+
+    /// Parameters of a bucket.
+    pub(crate) fn parameters(&self, bucket: usize) -> usize {
+        self.buckets[bucket].iter().map(Vec::len).sum()
+    }
+
+    fn length(&self, index: usize) -> usize {
+        self.shapes[index].map_or(0, |[rows, columns]| rows * columns)
+    }
+
+    /// Where messages about a bucket are cut: at the end of each run.
     pub(crate) fn cuts(&self, bucket: usize) -> Vec<usize> {
-        let head = if bucket == 0 { self.terms + self.shapes.len() } else { 0 };
-        let runs = self.buckets[bucket].runs.iter().map(|run| self.shapes[run.clone()].iter().map(length).sum());
-        let ends = [head].into_iter().chain(runs).filter(|length| *length > 0).scan(0, |end, length: usize| {
-            *end += length;
+        let ends = self.buckets[bucket].iter().scan(0, |end, run| {
+            *end += run.iter().map(|index| self.length(*index)).sum::<usize>();
             Some(*end)
         });
         ends.collect()
     }
 
-    /// One bucket on the host. What this rank lacks is zeros. Gradients are taken: those that lie in the host's memory are not copied.
-    pub(crate) fn pack(&self, bucket: usize, terms: &Tensor<1>, grads: &mut [Option<Tensor<2>>]) -> Vec<Vec<f32>> {
-        let device = terms.device();
-        let mut runs: Vec<Vec<Tensor<1>>> = Vec::new();
-        if bucket == 0 {
-            let present: Vec<f32> = grads.iter().map(|grad| f32::from(u8::from(grad.is_some()))).collect();
-            let count = present.len();
-            runs.push(vec![terms.clone(), Tensor::from_data(TensorData::new(present, [count]), &device)]);
-        }
-        for run in &self.buckets[bucket].runs {
-            let vector = |index: usize| {
-                let [rows, columns] = self.shapes[index]?;
-                Some(match grads[index].take() {
-                    Some(grad) => grad.reshape([rows * columns]),
-                    None => Tensor::zeros([rows * columns], &device),
-                })
-            };
-            runs.push(run.clone().filter_map(vector).collect());
-        }
-        runs.retain(|run| !run.is_empty());
-        // Nothing of it learns, or it is in the host's memory already.
-        if runs.is_empty() || device.clone().inner() == Device::flex() {
-            runs.into_iter().map(to_host).collect()
-        } else {
-            // One copy from the device, however many parameters there are.
-            vec![to_host(runs.into_iter().flatten().collect())]
-        }
+    /// A bucket, run by run. What this rank lacks is zeros. Gradients are taken: those that lie in the host's memory are not copied.
+    pub(crate) fn runs(&self, bucket: usize, grads: &mut [Option<Tensor<2>>], device: &Device) -> Vec<Tensor<1>> {
+        let mut vector = |index: usize| {
+            let length = self.length(index);
+            match grads[index].take() {
+                Some(grad) => grad.reshape([length]),
+                None => Tensor::zeros([length], device),
+            }
+        };
+        self.buckets[bucket].iter().map(|run| joined(run.iter().map(|index| vector(*index)).collect())).collect()
     }
 
-    /// Where the summed buckets go, one after the other.
-    pub(crate) fn unpacking(&'a self, device: &'a Device) -> Unpacking<'a> {
-        let grads = Vec::with_capacity(self.shapes.len());
-        Unpacking { layout: self, device, next: self.buckets.iter(), terms: None, present: Vec::new(), grads }
+    /// The tail.
+    pub(crate) fn tail(&self, terms: Tensor<1>, present: &[bool]) -> Vec<f32> {
+        let mut tail = to_host(terms);
+        debug_assert_eq!((tail.len(), present.len()), (self.terms, self.shapes.len()));
+        tail.extend(present.iter().map(|present| f32::from(u8::from(*present))));
+        tail
+    }
+
+    /// Where the sums go.
+    pub(crate) fn unpacking<'a>(&'a self, device: &'a Device) -> Unpacking<'a> {
+        Unpacking { layout: self, device, grads: self.shapes.iter().map(|_| None).collect() }
     }
 }
 
-fn to_host(mut vectors: Vec<Tensor<1>>) -> Vec<f32> {
-    let vector = match vectors.len() {
+fn values_of(bytes: u64) -> usize {
+    (bytes / size_of::<f32>() as u64) as usize
+}
+
+/// Parameters in runs.
+fn runs_of(parameters: Vec<usize>, is_small: impl Fn(usize) -> bool) -> Bucket {
+    let mut runs: Bucket = Vec::new();
+    let mut joins = false;
+    for index in parameters {
+        match runs.last_mut() {
+            Some(run) if joins && is_small(index) => run.push(index),
+            _ => runs.push(vec![index]),
+        }
+        joins = is_small(index);
+    }
+    runs
+}
+
+/// Vectors one after the other.
+pub(crate) fn joined(mut vectors: Vec<Tensor<1>>) -> Tensor<1> {
+    match vectors.len() {
         1 => vectors.remove(0),
         _ => Tensor::cat(vectors, 0),
-    };
+    }
+}
+
+pub(crate) fn to_host(vector: Tensor<1>) -> Vec<f32> {
     vector.into_data().try_into_vec::<f32>().expect("gradients are single precision")
 }
 
-/// Loss terms and gradients on their way back to the device: those of a bucket are copied while later ones are still being added up.
+/// Sums on their way back to the device: those of a bucket are copied while later ones are still being added up.
 pub(crate) struct Unpacking<'a> {
-    layout: &'a Layout<'a>,
+    layout: &'a Layout,
     device: &'a Device,
-    next: std::slice::Iter<'a, Bucket>,
-    terms: Option<Tensor<1>>,
-    /// Whether any rank has a gradient of each parameter.
-    present: Vec<bool>,
     grads: Vec<Option<Tensor<2>>>,
 }
 
 impl Unpacking<'_> {
-    /// The next bucket.
-    pub(crate) fn add(&mut self, segments: Vec<Vec<f32>>) {
-        let Layout { terms, shapes, .. } = self.layout;
+    /// A bucket.
+    pub(crate) fn add(&mut self, bucket: usize, segments: Vec<Vec<f32>>) {
         let mut segments = Segments { rest: segments.into_iter(), current: Vec::new(), at: 0 };
-        if self.terms.is_none() {
-            let mut head = segments.take(terms + shapes.len());
-            self.present = head.split_off(*terms).into_iter().map(|ranks| ranks > 0.0).collect();
-            self.terms = Some(Tensor::from_data(TensorData::new(head, [*terms]), self.device));
-        }
-        for index in self.next.next().expect("as many buckets as there are").parameters.clone() {
-            let Some([rows, columns]) = shapes[index] else {
-                self.grads.push(None);
-                continue;
-            };
-            let values = segments.take(rows * columns);
-            let copy = || Tensor::from_data(TensorData::new(values, [rows, columns]), self.device);
-            self.grads.push(self.present[index].then(copy));
+        for index in self.layout.buckets[bucket].iter().flatten().copied() {
+            let Some([rows, columns]) = self.layout.shapes[index] else { continue };
+            let values = TensorData::new(segments.take(rows * columns), [rows, columns]);
+            self.grads[index] = Some(Tensor::from_data(values, self.device));
         }
     }
 
-    /// After the last one.
-    pub(crate) fn finish(self) -> (Tensor<1>, Grads) {
-        (self.terms.expect("there is a bucket"), Grads::of(self.grads))
+    /// The tail, after all buckets.
+    pub(crate) fn finish(mut self, mut tail: Vec<f32>) -> (Tensor<1>, Grads) {
+        let present = tail.split_off(self.layout.terms);
+        for (grad, ranks) in self.grads.iter_mut().zip(present) {
+            if ranks == 0.0 {
+                *grad = None;
+            }
+        }
+        (Tensor::from_data(TensorData::new(tail, [self.layout.terms]), self.device), Grads::of(self.grads))
     }
 }
 
@@ -193,46 +201,63 @@ mod tests {
         grads.into_inner().into_iter().map(|grad| grad.map(vector)).collect()
     }
 
+    /// Values of the last bucket.
+    const BUCKET: usize = 1 << 17;
+
+    fn shapes() -> Vec<Option<[usize; 2]>> {
+        vec![Some([2, 3]), None, Some([1, 4]), Some([BUCKET, 1]), Some([2, 2]), Some([LARGE, 1]), Some([1, 1])]
+    }
+
+    #[test]
+    fn buckets_are_filled_in_the_order_in_which_gradients_come() {
+        let layout = Layout::new(2, shapes(), &[]);
+        assert_eq!(layout.len(), 2, "with the large one the last bucket is large enough");
+        assert_eq!(layout.cuts(0), [10], "two small ones");
+        assert_eq!(layout.cuts(1), [BUCKET, BUCKET + 4, BUCKET + 4 + LARGE, BUCKET + 4 + LARGE + 1]);
+        // What is not expected, or said twice, or not there, comes last or counts once.
+        let layout = Layout::new(2, shapes(), &[6, 4, 3, 6, 1, 99]);
+        assert_eq!((layout.cuts(0), layout.cuts(1)), (vec![5], vec![BUCKET, BUCKET + 10, BUCKET + 10 + LARGE]));
+        assert_eq!([0, 1, 3, 6, 99].map(|index| layout.bucket_of(index)), [Some(1), None, Some(1), Some(0), None]);
+        assert_eq!((layout.parameters(0), layout.parameters(1)), (2, 4));
+        let even = Layout::new(1, vec![Some([BUCKET, 1]); 16], &[]);
+        let sizes: Vec<usize> = (0..even.len()).map(|bucket| even.parameters(bucket)).collect();
+        assert_eq!(sizes, [1, 8, 4, 2, 1], "small at the end");
+    }
+
     #[test]
     fn gradients_of_two_ranks_are_added_and_what_one_lacks_is_that_of_the_other() {
-        let shapes =
-            [Some([2, 3]), None, Some([1, 4]), Some([BUCKET, 1]), Some([2, 2]), Some([LARGE, 1]), Some([1, 1])];
-        let layout = Layout::new(2, &shapes);
-        assert_eq!(layout.len(), 2, "the large one ends a bucket");
-        // Terms and what is known of seven parameters; two small ones; the large one.
-        assert_eq!(layout.cuts(0), [9, 19, 19 + BUCKET]);
-        assert_eq!(layout.cuts(1), [4, 4 + LARGE, 4 + LARGE + 1]);
-        let terms = |values: [f32; 2]| Tensor::<1>::from_data(TensorData::new(values.to_vec(), [2]), &Device::flex());
-        let large = || matrix([BUCKET, 1], 0.0);
-        let mut first =
-            vec![Some(matrix([2, 3], 1.0)), None, None, Some(large()), None, None, Some(matrix([1, 1], 3.0))];
-        let mut second =
-            vec![Some(matrix([2, 3], 10.0)), None, Some(matrix([1, 4], 5.0)), Some(large()), None, None, None];
         let device = Device::flex();
-        let mut unpacking = layout.unpacking(&device);
-        for bucket in 0..layout.len() {
-            let mine = layout.pack(bucket, &terms([0.5, 1.0]), &mut first);
-            let theirs = layout.pack(bucket, &terms([0.25, 2.0]), &mut second);
-            let ends: Vec<usize> = mine
-                .iter()
-                .scan(0, |end, one| {
-                    *end += one.len();
-                    Some(*end)
-                })
-                .collect();
-            assert_eq!(ends, layout.cuts(bucket), "each run is a segment of its own");
-            let sum = |(a, b): (&Vec<f32>, &Vec<f32>)| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f32>>();
-            let summed: Vec<Vec<f32>> = mine.iter().zip(&theirs).map(sum).collect();
-            // A device's bucket is one segment; nothing else differs.
-            unpacking.add(if bucket == 0 { vec![summed.concat()] } else { summed });
+        let terms = |values: [f32; 2]| Tensor::<1>::from_data(TensorData::new(values.to_vec(), [2]), &device);
+        let large = || Some(matrix([BUCKET, 1], 0.0));
+        for order in [&[][..], &[6, 3, 0]] {
+            let layout = Layout::new(2, shapes(), order);
+            let mut first = vec![Some(matrix([2, 3], 1.0)), None, None, large(), None, None, Some(matrix([1, 1], 3.0))];
+            let mut second =
+                vec![Some(matrix([2, 3], 10.0)), None, Some(matrix([1, 4], 5.0)), large(), None, None, None];
+            let present = [&first, &second].map(|grads| grads.iter().map(|grad| grad.is_some()).collect::<Vec<bool>>());
+            let sum = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f32>>();
+            let mut unpacking = layout.unpacking(&device);
+            for bucket in (0..layout.len()).rev() {
+                let [mine, theirs] = [&mut first, &mut second].map(|grads| layout.runs(bucket, grads, &device));
+                let mine: Vec<Vec<f32>> = mine.into_iter().map(to_host).collect();
+                let lengths: Vec<usize> = mine.iter().map(Vec::len).collect();
+                let ends = (1..=lengths.len()).map(|runs| lengths[..runs].iter().sum::<usize>());
+                assert_eq!(ends.collect::<Vec<usize>>(), layout.cuts(bucket), "each run is a segment of its own");
+                unpacking.add(
+                    bucket,
+                    mine.into_iter().zip(theirs.into_iter().map(to_host)).map(|(a, b)| sum(a, b)).collect(),
+                );
+            }
+            let [a, b] = [(&present[0], [0.5, 1.0]), (&present[1], [0.25, 2.0])]
+                .map(|(present, values)| layout.tail(terms(values), present));
+            let (values, grads) = unpacking.finish(sum(a, b));
+            assert_eq!(to_host(values), [0.75, 3.0]);
+            let grads = numbers(grads);
+            assert_eq!(grads[0].as_deref(), Some(&[11.0, 13.0, 15.0, 17.0, 19.0, 21.0][..]));
+            assert_eq!((&grads[1], grads[2].as_deref()), (&None, Some(&[5.0, 6.0, 7.0, 8.0][..])));
+            assert_eq!(grads[3].as_ref().map(|grad| grad[7]), Some(14.0));
+            assert_eq!((&grads[4], &grads[5]), (&None, &None), "no rank has one: the parameter stays as it is");
+            assert_eq!(grads[6].as_deref(), Some(&[3.0][..]));
         }
-        let (values, grads) = unpacking.finish();
-        assert_eq!(values.into_data().try_into_vec::<f32>().expect("single precision"), [0.75, 3.0]);
-        let grads = numbers(grads);
-        assert_eq!(grads[0].as_deref(), Some(&[11.0, 13.0, 15.0, 17.0, 19.0, 21.0][..]));
-        assert_eq!((&grads[1], grads[2].as_deref()), (&None, Some(&[5.0, 6.0, 7.0, 8.0][..])));
-        assert_eq!(grads[3].as_ref().map(|grad| grad[7]), Some(14.0));
-        assert_eq!((&grads[4], &grads[5]), (&None, &None), "no rank has one: the parameter stays as it is");
-        assert_eq!(grads[6].as_deref(), Some(&[3.0][..]));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | `mod.rs` | [`Reduce`]: what a run asks of its ranks; [`ReduceError`] |
+//! | `mod.rs` | [`Reduce`]: what a run asks of its ranks; [`Summing`]; [`ReduceError`] |
 //! | `single.rs` | [`SingleProcess`] |
 //! | `vote.rs` | [`Vote`]: the one small message of each step |
 //! | `buckets.rs` | gradients as a few large vectors and back |
@@ -25,6 +25,7 @@ use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
+use tandem_model::Device;
 
 use crate::optim::Grads;
 
@@ -162,6 +163,19 @@ pub struct Summed {
     pub since: Instant,
 }
 
+/// Loss terms and gradients of the whole batch, from those of this rank's rows: on their way to other ranks as soon as they are there.
+pub trait Summing: Debug {
+    /// The whole gradient of this rank for a parameter. Another one for the same parameter takes its place, if the first has not left yet.
+    fn add(&mut self, index: usize, grad: Tensor<2>);
+
+    /// The sums, with loss terms and gradients that were not known before: a rank without rows has no gradients, and others may lack some.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError`] if a rank is missing.
+    fn finish(self: Box<Self>, terms: Tensor<1>, rest: Grads) -> Result<Summed, ReduceError>;
+}
+
 /// Sums and agreements over the ranks of a run. Every rank makes the same calls in the same order.
 pub trait Reduce: Debug + Send {
     /// Ranks of the run.
@@ -184,13 +198,15 @@ pub trait Reduce: Debug + Send {
     /// [`ReduceError`] if a rank is missing.
     fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ReduceError>;
 
-    /// Loss terms and gradients of the whole batch, from those of this rank's rows. `shapes` are those of all parameters that
-    /// learn, in the model's order: a rank without rows has no gradients, and others may lack some.
-    ///
-    /// # Errors
-    ///
-    /// [`ReduceError`] if a rank is missing.
-    fn sum(&mut self, values: Tensor<1>, grads: Grads, shapes: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError>;
+    /// Begins to add up so many loss terms and the gradients of parameters of these shapes, in the model's order; those without one do not learn.
+    /// `order` is that in which gradients are expected, on all ranks the same.
+    fn begin(
+        &mut self,
+        terms: usize,
+        shapes: Vec<Option<[usize; 2]>>,
+        order: &[usize],
+        device: &Device,
+    ) -> Box<dyn Summing>;
 
     /// Notes where in the run this rank is: others say so when it goes missing.
     fn note(&self, activity: Activity, step: u64);

@@ -259,7 +259,7 @@ impl Library {
     ///
     /// As for [`Library::start_gather`].
     pub(super) unsafe fn start_send_values(&self, values: &[f32], to: usize, tag: u16) -> Result<Request, ReduceError> {
-        let (mut request, count, tag) = (0, values.len() as c_int, RING_TAG + c_int::from(tag));
+        let (mut request, count, tag) = (0, values.len() as c_int, FIRST_TAG + c_int::from(tag));
         let Constants { float, world, .. } = self.constants;
         // SAFETY: the length is right; the caller keeps the values.
         let code = unsafe {
@@ -279,7 +279,7 @@ impl Library {
         from: usize,
         tag: u16,
     ) -> Result<Request, ReduceError> {
-        let (mut request, count, tag) = (0, values.len() as c_int, RING_TAG + c_int::from(tag));
+        let (mut request, count, tag) = (0, values.len() as c_int, FIRST_TAG + c_int::from(tag));
         let Constants { float, world, .. } = self.constants;
         // SAFETY: the length is right; the caller keeps the values and leaves them alone.
         let code = unsafe {
@@ -351,7 +351,7 @@ impl Library {
 /// Signs of life.
 const TAG: c_int = 1;
 /// The first tag of parts of sums.
-const RING_TAG: c_int = 2;
+const FIRST_TAG: c_int = 2;
 
 fn c_text(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map_or(String::new(), |text| text.to_string_lossy().into_owned())

@@ -6,30 +6,31 @@
 //! | `worker.rs` | the thread that talks to other ranks |
 //! | `pulse.rs` | signs of life, and who is missing |
 //! | `here.rs` | where this rank's training thread is, and whether it still moves |
-//! | `ring.rs` | a sum over all ranks, made of messages |
+//! | `stream.rs` | the gradients of a step, which leave while others are computed |
+//! | `exchange.rs` | a sum over all ranks, made of messages |
 //! | `library.rs` | the MPI library, opened at run time |
 
+mod exchange;
 mod here;
 mod library;
 mod pulse;
-mod ring;
+mod stream;
 mod worker;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use burn::tensor::Tensor;
 use tandem_model::Device;
 
 use self::here::Here;
 use self::library::Library;
-use self::ring::Values;
+use self::stream::{Copy, Stream, copy_all};
 use self::worker::{Command, Worker};
 use super::buckets::Layout;
-use super::{Activity, Launched, Reduce, ReduceError, Summed, Vote};
-use crate::optim::Grads;
+use super::{Activity, Launched, Reduce, ReduceError, Summing, Vote};
 
 pub use library::LibraryError;
 
@@ -43,6 +44,10 @@ struct Shared {
     version: String,
     here: Arc<Here>,
     commands: Sender<Command>,
+    /// Tags that are taken; all ranks count the same.
+    tags: AtomicU16,
+    /// The thread that copies gradients from a device, from the first one on.
+    copies: OnceLock<Sender<Copy>>,
 }
 
 impl fmt::Debug for Session {
@@ -86,7 +91,8 @@ impl Session {
         spawned.map_err(|error| LibraryError::Start(error.to_string()))?;
         let gone = || LibraryError::Start("its thread ended".to_owned());
         let (rank, hosts, version) = started.recv().map_err(|_| gone())??;
-        Ok(Session(Arc::new(Shared { rank, hosts, version, here, commands })))
+        let (tags, copies) = (AtomicU16::new(0), OnceLock::new());
+        Ok(Session(Arc::new(Shared { rank, hosts, version, here, commands, tags, copies })))
     }
 
     /// The library that is at work.
@@ -154,6 +160,24 @@ impl Session {
         let _ = self.0.commands.send(command);
     }
 
+    /// So many tags, one after the other, that no sum of this step and of the last ones has.
+    fn tags(&self, count: u16) -> u16 {
+        self.0.tags.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// Has a bucket copied, and then added up.
+    fn copy(&self, copy: Copy) {
+        let copies = self.0.copies.get_or_init(|| {
+            let (copies, taken) = channel();
+            let commands = self.0.commands.clone();
+            let run = move || copy_all(&taken, &commands);
+            std::thread::Builder::new().name("gradients".to_owned()).spawn(run).expect("a thread starts");
+            copies
+        });
+        // Without the thread nobody says that it is copied, which is an error where that is waited for.
+        let _ = copies.send(copy);
+    }
+
     fn gather_equal(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, ReduceError> {
         let length = own.len();
         let (reply, gathered) = channel();
@@ -196,32 +220,15 @@ impl Reduce for Session {
         Ok(all.into_iter().zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect())
     }
 
-    fn sum(&mut self, values: Tensor<1>, grads: Grads, shapes: &[Option<[usize; 2]>]) -> Result<Summed, ReduceError> {
-        let (device, mut grads) = (values.device(), grads.into_inner());
-        let layout = Layout::new(values.dims()[0], shapes);
-        // On a device each bucket is on its way while the next one is copied; on the host there is nothing to wait for, and this thread would
-        // only take the core of the one that sends.
-        let at_once = if device.clone().inner() == Device::flex() { layout.len() } else { 1 };
-        let (mut since, mut under_way) = (None, Vec::new());
-        for first in (0..layout.len()).step_by(at_once) {
-            let mut sums = Vec::with_capacity(at_once);
-            for bucket in first..(first + at_once).min(layout.len()) {
-                let segments = layout.pack(bucket, &values, &mut grads);
-                // A device works off what it is given in order: with the first bucket all gradients are computed.
-                since.get_or_insert_with(Instant::now);
-                let (reply, summed) = channel();
-                sums.push((Values { segments, cuts: layout.cuts(bucket) }, reply));
-                under_way.push(summed);
-            }
-            self.ask(Command::Sum(sums));
-        }
-        // And copied back while the next one is added up.
-        let mut unpacking = layout.unpacking(&device);
-        for summed in under_way {
-            unpacking.add(self.wait(&summed)?);
-        }
-        let (values, grads) = unpacking.finish();
-        Ok(Summed { values, grads, since: since.unwrap_or_else(Instant::now) })
+    fn begin(
+        &mut self,
+        terms: usize,
+        shapes: Vec<Option<[usize; 2]>>,
+        order: &[usize],
+        device: &Device,
+    ) -> Box<dyn Summing> {
+        let parameters = shapes.len();
+        Box::new(Stream::new(self.clone(), Layout::new(terms, shapes, order), parameters, device.clone().inner()))
     }
 
     fn note(&self, activity: Activity, step: u64) {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use super::exchange::{Exchange, Values};
 use super::here::Here;
 use super::library::{Library, Request};
 use super::pulse::{BYTES, EVERY, Pulse, Watch};
-use super::ring::{Ring, Values};
 use crate::reduce::ReduceError;
 
 /// Between two looks for somebody who is missing.
 const LOOK: Duration = Duration::from_millis(100);
 /// While nothing is under way, messages are looked for so often.
 const IDLE: Duration = Duration::from_millis(50);
-/// While something is under way: first again and again, as long as it takes when all ranks are there, then with pauses, so that others have
-/// the cores while this one waits for a rank that is late.
+/// While something is under way that the trainer waits for: first again and again, as long as it takes when all ranks are there, then with pauses, so
+/// that others have the cores while this one waits for a rank that is late. With pauses as well while the trainer has something better to do than to wait.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 /// For the last words of rank 0 to arrive before it ends the job.
@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 /// The same when rank 0 itself is stuck: another rank has to say so.
 const LAST_WORDS_OF_OTHERS: Duration = Duration::from_secs(2);
 /// Sums whose messages cannot be confused: far more than are ever under way, and fewer than there are tags.
-const RING_TAGS: u16 = 16_384;
+const TAGS: u16 = 16_384;
 /// Exit code of a rank whose training thread does not move: that of a failure.
 const STUCK_CODE: u8 = 1;
 /// How long a rank that failed waits for rank 0, which saves what was learned and then ends the job.
@@ -35,11 +35,19 @@ pub(super) enum Command {
     /// Equally many bytes of every rank.
     Gather(Vec<u8>, Reply<Vec<u8>>),
     /// Sums over all ranks.
-    Sum(Vec<(Values, Reply<Vec<Vec<f32>>>)>),
+    Sum(Vec<Sum>),
     /// This rank failed: tell all, and end the job.
     Fail(String, u8),
     /// The run is over.
     Leave(Reply<()>),
+}
+
+/// A vector that is to be added up.
+pub(super) struct Sum {
+    pub(super) values: Values,
+    /// Those of the same vector have the same on all ranks.
+    pub(super) tag: u16,
+    pub(super) reply: Reply<Vec<Vec<f32>>>,
 }
 
 type Reply<T> = Sender<Result<T, ReduceError>>;
@@ -47,7 +55,7 @@ type Reply<T> = Sender<Result<T, ReduceError>>;
 /// What is under way.
 enum Work {
     Gather { request: Request, own: Vec<u8>, all: Vec<u8>, reply: Reply<Vec<u8>> },
-    Sum { ring: Ring, reply: Reply<Vec<Vec<f32>>> },
+    Sum { exchange: Exchange, reply: Reply<Vec<Vec<f32>>> },
     Leave { request: Request, own: Vec<u8>, all: Vec<u8>, reply: Reply<()> },
 }
 
@@ -56,7 +64,7 @@ impl Work {
     fn is_done(&mut self, library: &Library) -> Result<bool, ReduceError> {
         match self {
             Work::Gather { request, .. } | Work::Leave { request, .. } => library.is_done(request),
-            Work::Sum { ring, .. } => ring.go_on(library),
+            Work::Sum { exchange, .. } => exchange.go_on(library),
         }
     }
 
@@ -65,8 +73,8 @@ impl Work {
         match self {
             Work::Gather { all, reply, .. } => drop(reply.send(Ok(all))),
             Work::Leave { reply, .. } => drop(reply.send(Ok(()))),
-            Work::Sum { ring, reply } => {
-                let (sums, received) = ring.finish();
+            Work::Sum { exchange, reply } => {
+                let (sums, received) = exchange.finish();
                 drop(reply.send(Ok(sums)));
                 return Some(received);
             }
@@ -81,8 +89,8 @@ impl Work {
                 std::mem::forget((own, all));
                 drop(reply.send(Err(error)));
             }
-            Work::Sum { ring, reply } => {
-                std::mem::forget(ring);
+            Work::Sum { exchange, reply } => {
+                std::mem::forget(exchange);
                 drop(reply.send(Err(error)));
             }
             Work::Leave { own, all, reply, .. } => {
@@ -102,8 +110,6 @@ pub(super) struct Worker {
     is_crowded: bool,
     /// In the order in which they were begun.
     under_way: Vec<Work>,
-    /// How many there were; all ranks count the same.
-    sums: u16,
     /// What sums were received into, for the next ones.
     received: Vec<Vec<f32>>,
     /// Messages that are being sent, with their receivers.
@@ -135,7 +141,6 @@ impl Worker {
             watch,
             is_crowded,
             under_way: Vec::new(),
-            sums: 0,
             received: Vec::new(),
             sending: Vec::new(),
             receiving: Vec::new(),
@@ -182,7 +187,7 @@ impl Worker {
                 self.library.abort(code);
             }
             if !self.under_way.is_empty() {
-                match eager_since.elapsed() < EAGER {
+                match self.here.is_waiting() && eager_since.elapsed() < EAGER {
                     true if self.is_crowded => std::thread::yield_now(),
                     true => std::hint::spin_loop(),
                     false => std::thread::sleep(PAUSE),
@@ -196,7 +201,7 @@ impl Worker {
             Command::Fail(text, code) => return self.fail(text, code),
             // Nothing is begun any more.
             Command::Gather(_, reply) if self.ended.is_some() => return self.refuse(reply),
-            Command::Sum(sums) => return sums.into_iter().for_each(|(values, reply)| self.take_sum(values, reply)),
+            Command::Sum(sums) => return sums.into_iter().for_each(|sum| self.take_sum(sum)),
             Command::Leave(reply) if self.ended.is_some() => return self.refuse(reply),
             Command::Gather(own, reply) => {
                 let (all, begun) = self.start_gather(&own);
@@ -213,15 +218,14 @@ impl Worker {
         self.begin(work, begun);
     }
 
-    fn take_sum(&mut self, values: Values, reply: Reply<Vec<Vec<f32>>>) {
+    fn take_sum(&mut self, Sum { values, tag, reply }: Sum) {
         if self.ended.is_some() {
             return self.refuse(reply);
         }
-        self.sums = self.sums.wrapping_add(1);
         // Pages that are new in every step would take longer than the sum.
         let received = self.received.pop().unwrap_or_default();
-        let (ring, begun) = Ring::start(values, self.sums % RING_TAGS, received, &self.library);
-        self.begin(Work::Sum { ring, reply }, begun);
+        let (exchange, begun) = Exchange::start(values, tag % TAGS, received, &self.library);
+        self.begin(Work::Sum { exchange, reply }, begun);
     }
 
     fn begin(&mut self, work: Work, begun: Result<(), ReduceError>) {
