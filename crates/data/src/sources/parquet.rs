@@ -19,7 +19,7 @@ use super::shards::{Header, Shard, ShardRow, ShardRows, header, write_line};
 use super::speakers::{Numbering, Speakers};
 use super::{AudioBytes, Part, Reading, Record, Source};
 use crate::fault::ClipFault;
-use crate::index::{file_identity, hash_parts};
+use crate::files::{file_identity, hash_parts};
 use crate::remote::{Extension, Files};
 
 /// Names of the column with the audio, the likeliest first.
