@@ -10,8 +10,9 @@ use super::stored::{FRESH, Places, Stored, Tokens};
 use super::{Index, ROWS_AT_ONCE};
 use crate::fault::ClipFault;
 
-/// Rows that a thread measures at once. Each symbol of their texts is a string until it is numbered: some three megabytes a thread.
-const LARGEST_PART: u32 = 1 << 10;
+/// Rows that a thread measures at once. Enough that starting the program that makes their phonemes costs little, and few enough that their
+/// symbols, each a string until it is numbered, are a megabyte a thread.
+const PART_ROWS: u32 = 1 << 8;
 
 /// What looking at a clip gives: its entry, the symbols of its text and the code of its language.
 pub(crate) type Measured = Result<(IndexEntry, Vec<String>, String), ClipFault>;
@@ -89,15 +90,13 @@ impl Index {
         });
         let lock = || made.lock().unwrap_or_else(|e| e.into_inner());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        // Texts of a part go to one process that makes phonemes: few parts, but enough for all threads.
-        let part_rows = rows.div_ceil(4 * threads as u32).clamp(256, LARGEST_PART);
         let work = || {
             loop {
-                let start = next.fetch_add(part_rows, Ordering::Relaxed);
+                let start = next.fetch_add(PART_ROWS, Ordering::Relaxed);
                 if start >= rows || stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let end = rows.min(start + part_rows);
+                let end = rows.min(start + PART_ROWS);
                 let count = (end - start) as usize;
                 let advance = |rows: u32| progress(done.fetch_add(rows, Ordering::Relaxed) + rows);
                 // What was known of these rows, if they are the same ones.
@@ -167,7 +166,7 @@ impl Index {
                 made.written.insert(start);
             }
         };
-        let threads = threads.min(rows.div_ceil(part_rows) as usize);
+        let threads = threads.min(rows.div_ceil(PART_ROWS) as usize);
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
@@ -182,7 +181,7 @@ impl Index {
         let changed = !same_rows || !written.is_empty();
         let places = match changed {
             false => known_places,
-            true => with_the_rest(places, &written, rows, part_rows, same_rows.then_some(&known_places)),
+            true => with_the_rest(places, &written, rows, same_rows.then_some(&known_places)),
         };
         Index { entries, places, symbols, languages, tokens, faults, measured, changed }
     }
@@ -200,15 +199,9 @@ fn rows_by_id(places: &Places, rows: u32) -> Vec<(u64, u32)> {
 }
 
 /// The places that were written, and for the other parts those that were known: rows that were not reached keep what was known of them.
-fn with_the_rest(
-    mut places: Stored,
-    written: &HashSet<u32>,
-    rows: u32,
-    part_rows: u32,
-    known: Option<&Places>,
-) -> Places {
-    for start in (0..rows).step_by(part_rows as usize).filter(|start| !written.contains(start)) {
-        let part = start..rows.min(start + part_rows);
+fn with_the_rest(mut places: Stored, written: &HashSet<u32>, rows: u32, known: Option<&Places>) -> Places {
+    for start in (0..rows).step_by(PART_ROWS as usize).filter(|start| !written.contains(start)) {
+        let part = start..rows.min(start + PART_ROWS);
         let none = || vec![RowPlace::default(); part.len()];
         let there = known.and_then(|known| known.read(part.clone()).ok()).unwrap_or_else(none);
         let bytes: Vec<u8> = there.iter().flat_map(|place| place.to_bytes()).collect();
