@@ -37,8 +37,9 @@ const LEAST_RATE_S: f64 = 3.0;
 const ENOUGH: usize = 8;
 /// Decibels from the median that are no news, for loudness and for noise: within a good corpus they vary by a few.
 const USUAL_DB: (f64, f64) = (9.0, 15.0);
-/// Speech that is not so many decibels above its pauses is hard to hear, however much the noise of other clips varies.
-const DROWNED_DB: f64 = 10.0;
+/// Speech that is not so many decibels above its pauses is hard to hear, however much the noise of other clips varies. Of 1,061 clean
+/// clips of one speaker the least have 9: those without a pause.
+const DROWNED_DB: f64 = 6.0;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

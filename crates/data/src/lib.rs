@@ -80,7 +80,9 @@ pub use fault::{ClipFault, FaultReport, FoundFault, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use pack::{Packed, SHARD_CLIPS, pack};
-pub use plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
+pub use plan::{
+    Balance, ClipSize, Padding, PlanSettings, PlannedBatch, PlannedClips, Shard, balanced, padding, plan, plan_drawn,
+};
 pub use remote::{Extension, Extensions, Files, Piece, Remote, RemoteError, RemoteFault, user_cache};
 pub use segment::{
     Activity, Caption, CaptionFault, CaptionKind, CaptionPlace, Captions, CaptionsError, ClipAudio, Cut, CutSettings,

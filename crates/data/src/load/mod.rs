@@ -220,7 +220,7 @@ impl Loader {
             rows: clips.len().max(most(|batch| batch.rows)),
             frames: (self.shared.sizes[first as usize].frames as usize).max(most(|batch| batch.frames)),
             tokens: tokens.max(most(|batch| batch.tokens)),
-            clips,
+            clips: clips.into(),
         })
     }
 
