@@ -2,11 +2,11 @@
 """A corpus in a bucket and in parquet files: buckets.py TANDEM CORPUS [--without TANDEM]
 
 TANDEM is built with `--features cloud,parquet`, the other one without. The server is PyPI's `moto`, an S3 that runs here, behind a proxy
-that delays requests, breaks connections off and refuses; the parquet files are written by PyPI's `datasets`. One corpus as a directory,
-in shards, in parquet files and from the bucket gives the same batches, bit for bit; whatever fails is named; nothing that is written
-anywhere has a secret in it.
+that delays requests, breaks connections off and refuses; the parquet files are written by PyPI's `datasets`. One corpus in every layout, on
+the disk and in the bucket, gives the same clips, texts, speakers and batches, bit for bit; whatever fails is named; nothing that is
+written anywhere has a secret in it.
 """
-import argparse, glob, json, logging, os, shutil, signal, subprocess, sys, tempfile, time
+import argparse, glob, json, logging, os, shutil, signal, socket, subprocess, sys, tempfile, time
 
 import boto3, datasets, pyarrow.parquet
 from moto.server import ThreadedMotoServer
@@ -17,6 +17,7 @@ p = argparse.ArgumentParser()
 p.add_argument("tandem")
 p.add_argument("corpus")
 p.add_argument("--without")
+p.add_argument("--azurite", help="the program `azurite-blob` of npm's azurite: az:// is tried, too")
 p.add_argument("--only", default="", help="a word in the name of the check")
 a = p.parse_args()
 SECRETS = {"AWS_ACCESS_KEY_ID": "TANDEMKEYhunter2", "AWS_SECRET_ACCESS_KEY": "TANDEMSECREThunter2",
@@ -73,9 +74,20 @@ proxy = Proxy(port)
 s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
 s3.create_bucket(Bucket="tandem")
 path = lambda name: os.path.join(work, name)
-shutil.copytree(a.corpus, path("corpus"), ignore=shutil.ignore_patterns(".tandem"))
+# Two speakers, one after the other, and in the names of their clips: the order and the ids that VCTK's layout has.
+os.makedirs(path("corpus/wavs"))
+listed = [line.rstrip("\n").split("|") for line in open(os.path.join(a.corpus, "metadata.csv"), encoding="utf-8")]
+with open(path("corpus/metadata.csv"), "w", encoding="utf-8") as metadata, open(path("corpus/speakers.csv"), "w", encoding="utf-8") as by_whom:
+    for n, fields in enumerate(listed):
+        speaker = "ali" if 2 * n < len(listed) else "sara"
+        name = f"{speaker}_{n:04}"
+        shutil.copy(os.path.join(a.corpus, f"wavs/{fields[0]}.wav"), path(f"corpus/wavs/{name}.wav"))
+        metadata.write(f"{name}|{fields[1]}\n")
+        by_whom.write(f"{name}|{speaker}\n")
+LISTED = ("ljspeech", "piper", "coqui", "vctk", "common-voice", "jsonl", "audiofolder")
+for layout in LISTED:
+    run("convert", path("corpus"), "--to", layout, path(layout))
 run("pack", path("corpus"), "--shards", path("packed"), "--shard-clips", "7")
-run("convert", path("corpus"), "--to", "audiofolder", path("audiofolder"))
 shutil.copytree(path("packed"), path("foreign"), ignore=shutil.ignore_patterns("*.jsonl"))
 rows = [json.loads(line) for line in open(path("packed/index.jsonl"), encoding="utf-8")][1:]
 
@@ -99,18 +111,31 @@ for n, part in enumerate((ordered[:half], ordered[half:])):
     features = datasets.Features({"audio": audio, **{name: datasets.Value("string") for name in embedded[0] if name != "audio"}})
     made = datasets.Dataset.from_list(embedded, features=features)
     made.to_parquet(path(f"parquet/data/train-{n:05}-of-00002.parquet"), batch_size=5)
-for name in ("corpus", "packed", "foreign", "parquet"):
+PLACES = (*LISTED, "packed", "foreign", "parquet")
+for name in ("corpus", *PLACES):
     upload(path(name), name)
 wanted, counted = batches(path("corpus")), speakers(path("corpus"))
 
 
+def clips_of(where):
+    """Id, text and speaker of each clip, in order."""
+    out = tempfile.mkdtemp(dir=work)
+    run("convert", where, "--to", "jsonl", os.path.join(out, "x"))
+    clips = [json.loads(line) for line in open(os.path.join(out, "x/manifest.jsonl"), encoding="utf-8")]
+    shutil.rmtree(out)
+    return [(os.path.splitext(os.path.basename(clip["audio_filepath"]))[0], clip["text"], clip.get("speaker")) for clip in clips]
+
+
 @check
-def one_corpus_everywhere():
-    where = [path("packed"), path("foreign"), path("audiofolder"), path("parquet"), "s3://tandem/corpus", "s3://tandem/packed/",
-             "s3://tandem/foreign", "s3://tandem/parquet", f"http://127.0.0.1:{proxy.port}/tandem/packed"]
+def one_corpus_in_every_layout_and_everywhere():
+    clips = clips_of(path("corpus"))
+    assert len(clips) == len(listed) and {speaker for *_, speaker in clips} == {"ali", "sara"}, clips
+    where = [*map(path, PLACES), *(f"s3://tandem/{name}" for name in ("corpus", *PLACES)), "s3://tandem/packed/",
+             f"http://127.0.0.1:{proxy.port}/tandem/packed"]
     for place in where:
         assert batches(place) == wanted, place
         assert speakers(place) == counted, (place, speakers(place), counted)
+        assert clips_of(place) == clips, (place, clips_of(place), clips)
     groups = pyarrow.parquet.ParquetFile(path("parquet/data/train-00000-of-00002.parquet")).num_row_groups
     assert groups > 1, groups
     return f"{len(where)} places, {len(rows)} clips"
@@ -137,6 +162,54 @@ def the_second_time_nothing_but_the_list_is_asked_for():
     assert all("list-type=2" in line for line in proxy.requests), proxy.requests
     assert len(proxy.requests) <= 3, proxy.requests
     return f"{len(proxy.requests)} requests"
+
+
+@check
+def buckets_of_google():
+    """Against the same server: what the library asks Google's for (list and read) is asked in S3's words. Sign-in is not tried."""
+    account = path("google.json")
+    with open(account, "w") as file:
+        json.dump({"gcs_base_url": f"http://127.0.0.1:{proxy.port}", "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}, file)
+    extra = {"GOOGLE_SERVICE_ACCOUNT": account, "GOOGLE_ALLOW_HTTP": "true"}
+    for name in ("packed", "piper"):
+        proxy.requests.clear()
+        assert batches(f"gs://tandem/{name}", **extra) == wanted, name
+        assert any(line.startswith("GET /tandem/") for line in proxy.requests), proxy.requests
+    assert "gs://not-there/x" in run("load", "gs://not-there/x", code=2, **extra).stderr
+
+
+@check
+def containers_of_azure():
+    if not a.azurite:
+        return "not asked for"
+    from azure.storage.blob import BlobServiceClient
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        azure_port = free.getsockname()[1]
+    # The one account that azurite has; its key is in its documentation.
+    name, key = "devstoreaccount1", "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+    emulator = subprocess.Popen([a.azurite, "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent", "--blobHost", "127.0.0.1",
+                                 "--blobPort", str(azure_port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while socket.socket().connect_ex(("127.0.0.1", azure_port)):
+            assert emulator.poll() is None
+            time.sleep(0.1)
+        container = BlobServiceClient(f"http://127.0.0.1:{azure_port}/{name}", credential=key).create_container("tandem")
+        for place in ("packed", "coqui"):
+            for file in glob.glob(path(f"{place}/**"), recursive=True):
+                if os.path.isfile(file) and ".tandem" not in file:
+                    with open(file, "rb") as data:
+                        container.upload_blob(os.path.relpath(file, work), data)
+        extra = {"AZURE_STORAGE_ACCOUNT_NAME": name, "AZURE_STORAGE_ACCOUNT_KEY": key, "AZURE_ALLOW_HTTP": "true", "AZURE_STORAGE_USE_EMULATOR": "true",
+                 "AZURITE_BLOB_STORAGE_URL": f"http://127.0.0.1:{azure_port}"}
+        for place in ("packed", "coqui"):
+            assert batches(f"az://tandem/{place}", **extra) == wanted, place
+        said = run("load", "az://not-there/x", code=2, **extra).stderr
+        assert "az://not-there/x" in said, said
+        said = run("load", "az://tandem/packed", code=2, **{**extra, "AZURE_STORAGE_ACCOUNT_KEY": key.replace("Eby8", "hunter2A")[:88]}).stderr
+        assert "az://tandem/packed" in said and "hunter2" not in said, said
+    finally:
+        emulator.kill()
 
 
 @check
@@ -214,25 +287,36 @@ def step_of(line):
 
 @check
 def a_run_resumes_exactly_in_the_middle_of_an_epoch():
-    flags = ["--model-size", "smoke", "--batch-size", "2", "--units", "characters", "--backend", "cpu", "--max-steps", "14", "--log-every", "1",
+    # An epoch has more steps than that: nine tenths of the clips, two at a time.
+    steps, epoch = 14, -(-9 * len(listed) // 10) // 2
+    assert steps < epoch, epoch
+    flags = ["--model-size", "smoke", "--batch-size", "2", "--units", "characters", "--backend", "cpu", "--max-steps", str(steps), "--log-every", "1",
              "--checkpoint-every", "4", "--cache", "off", "--json"]
     whole = run("train", "--train-data", path("corpus"), "--checkpoint-dir", path("runs/whole"), *flags)
     env = {**os.environ, **SECRETS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}", "AWS_ALLOW_HTTP": "true", "XDG_CACHE_HOME": path("cache")}
-    killed = subprocess.Popen([a.tandem, "train", "--train-data", "s3://tandem/packed", "--checkpoint-dir", path("runs/bucket"), *flags], env=env,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    for line in killed.stdout:
-        if step_of(line) >= 6:
-            killed.send_signal(signal.SIGKILL)
-            break
-    killed.wait()
-    assert killed.returncode == -9, killed.returncode
-    resumed = run("train", "--train-data", "s3://tandem/packed", "--checkpoint-dir", path("runs/bucket"), *flags)
     of = lambda output: {step_of(line): json.loads(line)["progress"]["loss"] for line in output.splitlines() if step_of(line)}
-    first, second = of(whole.stdout), of(resumed.stdout)
-    shared = sorted(set(first) & set(second))
-    assert shared and shared[-1] == 14 and min(shared) > 1, (first, second)
-    assert all(first[step] == second[step] for step in shared), [(step, first[step], second[step]) for step in shared]
-    return f"steps {shared[0]} to {shared[-1]} after a kill"
+    first, notes = of(whole.stdout), []
+
+    def weights(run):
+        (found,) = glob.glob(path(f"runs/{run}/checkpoints/step-{steps:08}/model.safetensors"))
+        return open(found, "rb").read()
+
+    for name, place in (("shards", path("packed")), ("bucket", "s3://tandem/packed")):
+        killed = subprocess.Popen([a.tandem, "train", "--train-data", place, "--checkpoint-dir", path(f"runs/{name}"), *flags], env=env,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in killed.stdout:
+            if step_of(line) >= 6:
+                killed.send_signal(signal.SIGKILL)
+                break
+        killed.wait()
+        assert killed.returncode == -9, killed.returncode
+        second = of(run("train", "--train-data", place, "--checkpoint-dir", path(f"runs/{name}"), *flags).stdout)
+        shared = sorted(set(first) & set(second))
+        assert shared and shared[-1] == steps and min(shared) > 1, (name, first, second)
+        assert all(first[step] == second[step] for step in shared), [(name, step, first[step], second[step]) for step in shared]
+        assert weights(name) == weights("whole"), name
+        notes.append(f"{name}: steps {shared[0]} to {shared[-1]} of {epoch}")
+    return f"{', '.join(notes)} after kill -9, equal losses and weights"
 
 
 @check
@@ -282,10 +366,15 @@ def the_commands_of_the_guide_run():
     s3.create_bucket(Bucket="my-bucket")
     for file in glob.glob(path("packed/*")):
         s3.upload_file(file, "my-bucket", f"my-shards/{os.path.basename(file)}")
-    guide = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/guide/prepare-data.md"), encoding="utf-8").read()
-    mentioned = guide.replace("`", "\n").splitlines()
-    found = sorted({line.strip() for line in mentioned if line.startswith("tandem ") and ("://" in line or "my-parquet" in line)})
+    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs")
+
+    def commands_of(page):
+        text = open(os.path.join(docs, page), encoding="utf-8").read().replace('<code dir="ltr">', "`").replace("</code>", "`")
+        return sorted({line.strip() for line in text.replace("`", "\n").splitlines() if line.startswith("tandem ") and ("://" in line or "my-parquet" in line)})
+
+    found = commands_of("guide/prepare-data.md")
     assert len(found) >= 5, found
+    assert commands_of("fa/guide/prepare-data.md") == found, (commands_of("fa/guide/prepare-data.md"), found)
     short = ["--model-size", "smoke", "--batch-size", "2", "--max-steps", "2", "--backend", "cpu"]
     for line in found:
         words = line.split()[1:]

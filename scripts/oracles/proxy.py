@@ -47,6 +47,8 @@ class Proxy:
             while data := await reader.read(1 << 16):
                 if data.split(b" ", 1)[0] in (b"GET", b"HEAD", b"PUT", b"POST", b"DELETE"):
                     self.requests.append(data.split(b"\r\n", 1)[0].decode("latin-1"))
+                    # Its own number: others come while it waits.
+                    number = len(self.requests)
                     await asyncio.sleep(self.latency_s)
                     if self.fault and self.fault[0] == "answer":
                         _, status, body = self.fault
@@ -56,7 +58,7 @@ class Proxy:
                         back.close()
                         there.close()
                         return
-                    if self.fault and self.fault[0] == "drop" and len(self.requests) % self.fault[1] == 0:
+                    if self.fault and self.fault[0] == "drop" and number % self.fault[1] == 0:
                         self.dropped += 1
                         state["drop"] = True
                 there.write(data)

@@ -1,9 +1,13 @@
-//! Files that are there whole or not at all.
+//! Files that are there whole or not at all, what tells a file from another version of it, and where a corpus keeps its own.
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::remote::user_cache;
 
 /// What the names of temporary files begin with.
 const TEMPORARY: &str = ".tmp";
@@ -62,6 +66,37 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     #[cfg(not(unix))]
     let _ = dir;
     Ok(())
+}
+
+/// A file's size and date as one number, and whether it is there at all.
+pub(crate) fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok((metadata.len(), modified.map_or(0, |time| time.as_nanos() as u64)))
+}
+
+/// A stable hash of several parts.
+pub(crate) fn hash_parts(parts: &[&[u8]]) -> u64 {
+    let mut hasher = Xxh3::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.digest()
+}
+
+/// The folder of index and cache beside the data.
+pub(crate) const WORK_DIR: &str = ".tandem";
+
+/// Where a corpus keeps its index and cache: beside the data if that can be written, else in the user's cache.
+pub(crate) fn work_dir(corpus: &Path) -> PathBuf {
+    let beside = corpus.join(WORK_DIR);
+    let writable = fs::create_dir_all(&beside).is_ok() && tempfile::tempfile_in(&beside).is_ok();
+    if writable {
+        return beside;
+    }
+    let absolute = fs::canonicalize(corpus).unwrap_or_else(|_| corpus.to_owned());
+    user_cache().join(format!("{:016x}", hash_parts(&[absolute.as_os_str().as_encoded_bytes()])))
 }
 
 #[cfg(test)]

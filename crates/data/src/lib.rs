@@ -5,18 +5,18 @@
 //! |---|---|
 //! | `sources/` | [`Source`]: where clips come from, a file for each [`Format`] |
 //! | `fault.rs` | [`ClipFault`]: why a clip is skipped; [`Ledger`]: how many may be |
-//! | `index.rs` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
+//! | `index/` | [`Index`]: the length of every clip, the tokens of its text and what is wrong with it, kept on disk |
 //! | `choice.rs` | [`Choice`]: language and units of the texts, chosen when nobody says them |
-//! | `corpus.rs` | [`Corpus`]: a source and its index together; the split into training and validation |
+//! | `corpus/` | [`Corpus`]: a source and its index together; the split into training and validation |
 //! | `alignment.rs` | [`Alignment`]: when each token of a recording is said; Praat's TextGrid, written and read |
 //! | `durations.rs` | [`Durations`]: frames of each token, from the TextGrids of a directory |
 //! | `plan.rs` | [`plan`]: which clips form batch *n* of an epoch; pure |
 //! | `cache.rs` | [`Cache`]: finished features in memory or on disk, checked before use |
 //! | `batch.rs` | [`Batch`]: padded, with true lengths |
-//! | `load.rs` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
+//! | `load/` | [`Loader`]: the stages of a [`Flow`](tandem_flow::Flow) that make batches |
 //! | `demo.rs` | [`DemoCorpus`]: a talking corpus that is made, with known times |
 //! | `remote.rs` | [`Remote`], [`Extension`]: buckets, and whatever else is read by code that is not here |
-//! | `files.rs` | files that are there whole or not at all |
+//! | `files.rs` | files that are there whole or not at all; where a corpus keeps its own |
 //! | `convert.rs` | [`convert`]: a corpus written in another format |
 //! | `pack.rs` | [`pack`]: a corpus packed into tar shards |
 //! | `segment/` | [`segment`](segment()): long recordings and their captions to a corpus of clips |
@@ -80,7 +80,9 @@ pub use fault::{ClipFault, FaultReport, FoundFault, Ledger, Tolerance};
 pub use index::{Index, IndexEntry, IndexError, IndexFile};
 pub use load::{LoadCounters, LoadSettings, Loader};
 pub use pack::{Packed, SHARD_CLIPS, pack};
-pub use plan::{Balance, ClipSize, Padding, PlanSettings, PlannedBatch, Shard, balanced, padding, plan, plan_drawn};
+pub use plan::{
+    Balance, ClipSize, Padding, PlanSettings, PlannedBatch, PlannedClips, Shard, balanced, padding, plan, plan_drawn,
+};
 pub use remote::{Extension, Extensions, Files, Piece, Remote, RemoteError, RemoteFault, user_cache};
 pub use segment::{
     Activity, Caption, CaptionFault, CaptionKind, CaptionPlace, Captions, CaptionsError, ClipAudio, Cut, CutSettings,

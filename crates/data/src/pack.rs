@@ -21,6 +21,8 @@ use crate::sources::{Record, Source};
 pub const SHARD_CLIPS: u32 = 1000;
 /// Where the rows of finished shards are until all are finished.
 const UNDER_WAY: &str = ".pack";
+/// What the names of shards that are being written begin with.
+const BEGUN_SHARD: &str = ".shard-";
 /// Tar files consist of blocks of so many bytes.
 const BLOCK: u64 = 512;
 
@@ -66,8 +68,7 @@ pub fn pack(
     let under_way = out.join(UNDER_WAY);
     let begun = || fs::read_to_string(under_way.join("plan")).is_ok_and(|begun| begun == plan);
     let done = || header(&out.join(index_name(false))).is_some_and(|header| header.plan.as_deref() == Some(&plan));
-    let empty = fs::read_dir(out).map_or(out.symlink_metadata().is_err(), |mut entries| entries.next().is_none());
-    if !empty && !begun() && !done() {
+    if !is_untouched(out) && !begun() && !done() {
         return Err(ConvertError::NotEmpty(out.to_owned()));
     }
     let jobs = jobs(training, validation, shard_clips.max(1));
@@ -111,6 +112,13 @@ pub fn pack(
         return Err(ConvertError::NothingUsable(packed.skipped.into_iter().take(10).collect()));
     }
     Ok(packed)
+}
+
+/// Whether there is nothing yet: a kill before the plan is there leaves nothing but the folder for it.
+fn is_untouched(out: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(out) else { return out.symlink_metadata().is_err() };
+    let only_folder = entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == UNDER_WAY));
+    only_folder && !out.join(UNDER_WAY).join("plan").exists()
 }
 
 /// Changes with everything that is packed.
@@ -189,7 +197,7 @@ fn write_shard(
 ) -> Result<(), ConvertError> {
     let target = out.join(&job.name);
     let fail = |error| ConvertError::Io(target.clone(), error);
-    let file = tempfile::Builder::new().prefix(".shard-").tempfile_in(out).map_err(fail)?;
+    let file = tempfile::Builder::new().prefix(BEGUN_SHARD).tempfile_in(out).map_err(fail)?;
     let mut tar = tar::Builder::new(Counted { inner: BufWriter::new(file), bytes: 0 });
     let mut rows = Vec::new();
     for clip in job.clips.clone() {
@@ -302,6 +310,12 @@ fn finish(out: &Path, jobs: &[Job<'_>], plan: Option<&str>, written: usize) -> i
         packed.clips += lines.saturating_sub(1);
     }
     sync_dir(out)?;
+    // What a kill left: every shard is there.
+    for entry in fs::read_dir(out)?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(BEGUN_SHARD.as_bytes()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
     let _ = fs::remove_dir_all(out.join(UNDER_WAY));
     Ok(packed)
 }

@@ -6,7 +6,9 @@
 //! With [`Balance::Speaker`] an epoch is as long as without it, but every speaker has the same share of it ([`balanced`]).
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tandem_flow::{Cursor, Random};
@@ -62,13 +64,57 @@ impl Default for PlanSettings {
     }
 }
 
+/// The clips of a batch: some of those of the epoch, which all its batches share. So the plan of an epoch of ten million clips is two blocks of
+/// memory, and not a million.
+#[derive(Clone)]
+pub struct PlannedClips {
+    epoch: Arc<Vec<u32>>,
+    from: u32,
+    to: u32,
+}
+
+impl PlannedClips {
+    fn of(epoch: &Arc<Vec<u32>>, part: Range<usize>) -> PlannedClips {
+        PlannedClips { epoch: epoch.clone(), from: part.start as u32, to: part.end as u32 }
+    }
+}
+
+impl Deref for PlannedClips {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.epoch[self.from as usize..self.to as usize]
+    }
+}
+
+impl From<Vec<u32>> for PlannedClips {
+    fn from(clips: Vec<u32>) -> PlannedClips {
+        let to = clips.len() as u32;
+        PlannedClips { epoch: Arc::new(clips), from: 0, to }
+    }
+}
+
+impl PartialEq for PlannedClips {
+    fn eq(&self, other: &PlannedClips) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for PlannedClips {}
+
+impl fmt::Debug for PlannedClips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 /// One batch: which clips, and the shape they are padded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedBatch {
     /// Its place in the run.
     pub cursor: Cursor,
     /// The clips, by number.
-    pub clips: Vec<u32>,
+    pub clips: PlannedClips,
     /// Rows of the batch; with static shapes it may have rows without a clip.
     pub rows: usize,
     /// Frames of each row.
@@ -170,34 +216,22 @@ pub fn plan_drawn(
     let mut clips = drawn.to_vec();
     if settings.plain_order {
         Random::new(settings.seed.wrapping_add(epoch)).shuffle(&mut clips);
-        return numbered(clips.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)).collect(), epoch);
+        return numbered(padded_to_longest(clips, batch_size, sizes), epoch);
     }
     random.shuffle(&mut clips);
-    let mut batches = Vec::with_capacity(clips.len().div_ceil(batch_size) + SHAPES);
-    if settings.static_shapes {
-        let shapes = bucket_shapes(sizes, subset);
-        for &(frames, tokens) in &shapes {
-            let lower = shapes.iter().map(|&(other, _)| other).filter(|&other| other < frames).max().unwrap_or(0);
-            let fits = |clip: &&u32| (lower + 1..=frames).contains(&(sizes[**clip as usize].frames as usize));
-            let members: Vec<u32> = clips.iter().filter(fits).copied().collect();
-            batches.extend(members.chunks(batch_size).map(|clips| PlannedBatch {
-                cursor: Cursor::START,
-                clips: clips.to_vec(),
-                rows: batch_size,
-                frames,
-                tokens,
-            }));
-        }
+    let mut batches = if settings.static_shapes {
+        padded_to_shapes(&clips, batch_size, sizes, &bucket_shapes(sizes, subset))
     } else {
         for pool in clips.chunks_mut(batch_size * POOL_BATCHES) {
             let mut keyed: Vec<(f64, u32)> = (pool.iter())
                 .map(|&clip| (f64::from(sizes[clip as usize].frames) * (1.0 + BLUR * random.signed()), clip))
                 .collect();
             keyed.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let sorted: Vec<u32> = keyed.into_iter().map(|(_, clip)| clip).collect();
-            batches.extend(sorted.chunks(batch_size).map(|clips| padded_to_longest(clips, sizes)));
+            pool.iter_mut().zip(keyed).for_each(|(place, (_, clip))| *place = clip);
         }
-    }
+        // Pools are whole batches but for the last: they are cut where the batches of each would be.
+        padded_to_longest(clips, batch_size, sizes)
+    };
     random.shuffle(&mut batches);
     numbered(batches, epoch)
 }
@@ -209,16 +243,47 @@ fn numbered(mut batches: Vec<PlannedBatch>, epoch: u64) -> Vec<PlannedBatch> {
     batches
 }
 
-fn padded_to_longest(clips: &[u32], sizes: &[ClipSize]) -> PlannedBatch {
-    let longest =
-        |size: fn(&ClipSize) -> u32| clips.iter().map(|&clip| size(&sizes[clip as usize])).max().unwrap_or(0) as usize;
-    PlannedBatch {
-        cursor: Cursor::START,
-        clips: clips.to_vec(),
-        rows: clips.len(),
-        frames: longest(|s| s.frames),
-        tokens: longest(|s| s.tokens),
+/// The clips in their order, so many at a time, each batch padded to its longest clip.
+fn padded_to_longest(clips: Vec<u32>, batch_size: usize, sizes: &[ClipSize]) -> Vec<PlannedBatch> {
+    let mut batches = Vec::with_capacity(clips.len().div_ceil(batch_size));
+    let clips = Arc::new(clips);
+    for start in (0..clips.len()).step_by(batch_size) {
+        let clips = PlannedClips::of(&clips, start..clips.len().min(start + batch_size));
+        let longest = |size: fn(&ClipSize) -> u32| {
+            clips.iter().map(|&clip| size(&sizes[clip as usize])).max().unwrap_or(0) as usize
+        };
+        let (rows, frames, tokens) = (clips.len(), longest(|s| s.frames), longest(|s| s.tokens));
+        batches.push(PlannedBatch { cursor: Cursor::START, clips, rows, frames, tokens });
     }
+    batches
+}
+
+/// The clips of each shape (frames, tokens) in their order, so many at a time.
+fn padded_to_shapes(
+    clips: &[u32],
+    batch_size: usize,
+    sizes: &[ClipSize],
+    shapes: &[(usize, usize)],
+) -> Vec<PlannedBatch> {
+    let (mut sorted, mut ends) = (Vec::with_capacity(clips.len()), Vec::new());
+    for &(frames, _) in shapes {
+        let lower = shapes.iter().map(|&(other, _)| other).filter(|&other| other < frames).max().unwrap_or(0);
+        let fits = |clip: &&u32| (lower + 1..=frames).contains(&(sizes[**clip as usize].frames as usize));
+        sorted.extend(clips.iter().filter(fits));
+        ends.push(sorted.len());
+    }
+    let (sorted, mut batches, mut begin) = (Arc::new(sorted), Vec::new(), 0);
+    for (&end, &(frames, tokens)) in ends.iter().zip(shapes) {
+        batches.extend((begin..end).step_by(batch_size).map(|start| PlannedBatch {
+            cursor: Cursor::START,
+            clips: PlannedClips::of(&sorted, start..end.min(start + batch_size)),
+            rows: batch_size,
+            frames,
+            tokens,
+        }));
+        begin = end;
+    }
+    batches
 }
 
 /// SPEC F10: the shapes (frames, tokens) of static batches: at most eight, the same in every epoch, chosen so that
@@ -273,7 +338,11 @@ pub fn padding(batches: &[PlannedBatch], sizes: &[ClipSize]) -> Padding {
     shapes.sort_unstable();
     shapes.dedup();
     Padding {
-        frames: batches.iter().flat_map(|batch| &batch.clips).map(|&clip| u64::from(sizes[clip as usize].frames)).sum(),
+        frames: batches
+            .iter()
+            .flat_map(|batch| batch.clips.iter())
+            .map(|&clip| u64::from(sizes[clip as usize].frames))
+            .sum(),
         padded_frames: batches.iter().map(|batch| (batch.rows * batch.frames) as u64).sum(),
         distinct_shapes: shapes.len(),
     }
@@ -373,7 +442,7 @@ mod tests {
             let sizes = vec![ClipSize { frames: 1, tokens: 1 }; count];
             let settings = PlanSettings { batch_size: 2, seed: 1234, plain_order: true, ..PlanSettings::default() };
             let all: Vec<u32> = (0..count as u32).collect();
-            plan(&settings, epoch, &sizes, &all).into_iter().flat_map(|batch| batch.clips).collect()
+            plan(&settings, epoch, &sizes, &all).into_iter().flat_map(|batch| batch.clips.to_vec()).collect()
         }
     }
 
@@ -391,13 +460,13 @@ mod tests {
             let settings = PlanSettings { batch_size, seed, static_shapes, ..PlanSettings::default() };
             let batches = plan(&settings, epoch, &sizes, &subset);
             prop_assert_eq!(&batches, &plan(&settings, epoch, &sizes, &subset));
-            let mut seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.clone()).collect();
+            let mut seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.to_vec()).collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, subset);
             for (number, batch) in (0..).zip(&batches) {
                 prop_assert_eq!(batch.cursor, Cursor { epoch, batch: number });
                 prop_assert!(!batch.clips.is_empty() && batch.clips.len() <= batch.rows && batch.rows <= batch_size);
-                for &clip in &batch.clips {
+                for &clip in batch.clips.iter() {
                     let size = sizes[clip as usize];
                     prop_assert!(size.frames as usize <= batch.frames && size.tokens as usize <= batch.tokens);
                 }
@@ -452,7 +521,7 @@ mod tests {
                 clips.sort_unstable();
                 clips
             };
-            let seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.clone()).collect();
+            let seen: Vec<u32> = batches.iter().flat_map(|batch| batch.clips.to_vec()).collect();
             prop_assert_eq!(sorted(seen), sorted(drawn));
             for batch in &batches {
                 let fits = |&clip: &u32| sizes[clip as usize].frames as usize <= batch.frames && sizes[clip as usize].tokens as usize <= batch.tokens;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::corpus::CorpusSettings;
 use crate::fault::ClipFault;
-use crate::index::{WORK_DIR, work_dir};
+use crate::files::{WORK_DIR, work_dir};
 use crate::sources::{AudioBytes, MetadataError, ParquetFile, read_at};
 
 /// What the addresses of buckets begin with.

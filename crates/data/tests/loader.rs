@@ -97,7 +97,7 @@ fn balanced_speakers_are_the_same_batches_for_any_workers_and_resume_exactly() {
         let loader = balanced(static_shapes);
         let reference = run(&loader, Cursor::START, 0, 0, usize::MAX);
         for epoch in 0..3 {
-            let clips: Vec<u32> = loader.plan(epoch).into_iter().flat_map(|batch| batch.clips).collect();
+            let clips: Vec<u32> = loader.plan(epoch).into_iter().flat_map(|batch| batch.clips.to_vec()).collect();
             let of_ben = clips.iter().filter(|&&clip| clip >= 20).count();
             assert!(clips.len() == 23 && (11..=12).contains(&of_ben), "{of_ben} of {}", clips.len());
         }

@@ -60,12 +60,17 @@ fn packing_resumes_where_it_was_stopped_and_never_overwrites() {
     let work = tempfile::tempdir().expect("a directory");
     let (dir, out) = (work.path().join("corpus"), work.path().join("shards"));
     corpus(&dir, 25);
+    // Killed before the plan was there.
+    fs::create_dir_all(out.join(".pack")).expect("writable");
+    fs::write(out.join(".pack/.tmpAbc"), "half a plan").expect("writable");
     let (stop, seen) = (go(), AtomicUsize::new(0));
     let stopping = |_, _| stop.store(seen.fetch_add(1, Ordering::Relaxed) >= 12, Ordering::Relaxed);
     assert!(pack(&*source(&dir), None, &out, 4, stopping, &stop).is_err(), "stopped");
     let tars = || tandem_tars(&out);
     let before = tars().len();
     assert!((1..7).contains(&before) && !out.join("index.jsonl").exists(), "{before}");
+    // A kill in the middle of a shard leaves what was written of it.
+    fs::write(out.join(".shard-Abc"), "half a shard").expect("writable");
     let made = pack(&*source(&dir), None, &out, 4, |_, _| {}, &go()).expect("packed");
     assert_eq!((made.clips, made.shards, made.written, tars().len()), (25, 7, 7 - before, 7));
     let left: Vec<_> = fs::read_dir(&out).expect("there").flatten().map(|entry| entry.file_name()).collect();

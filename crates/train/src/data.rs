@@ -231,7 +231,7 @@ impl Data {
             let size = sizes[clip as usize];
             let planned = PlannedBatch {
                 cursor: Cursor::START,
-                clips: vec![clip],
+                clips: vec![clip].into(),
                 rows: 1,
                 frames: size.frames as usize,
                 tokens: size.tokens as usize,

@@ -13,7 +13,7 @@ use super::metadata::Metadata;
 use super::speakers::{Numbering, Speakers};
 use super::{AudioBytes, Found, MetadataError, Part, Reading, Record, Source};
 use crate::fault::ClipFault;
-use crate::index::{file_identity, hash_parts};
+use crate::files::{file_identity, hash_parts};
 use crate::remote::Files;
 
 /// Extensions tried for a clip that is named without one, in this order; the last means that the name has it itself.

@@ -19,7 +19,7 @@ use super::shards::{Header, Shard, ShardRow, ShardRows, header, write_line};
 use super::speakers::{Numbering, Speakers};
 use super::{AudioBytes, Part, Reading, Record, Source};
 use crate::fault::ClipFault;
-use crate::index::{file_identity, hash_parts};
+use crate::files::{file_identity, hash_parts};
 use crate::remote::{Extension, Files};
 
 /// Names of the column with the audio, the likeliest first.
@@ -123,6 +123,10 @@ impl Parquet {
             return Ok(None);
         }
         let held_out = held_out || !is_there(false);
+        // An index that is there was perhaps made by a program with the code for these files: this one may have none.
+        if let Some(path) = parquet_files(dir, held_out).first() {
+            extension.open_parquet(files, path)?;
+        }
         let mut numbering = Numbering::default();
         if part == Part::Validation {
             numbering.read(&index(files, false, &**extension)?, &ShardRows, None)?;

@@ -22,7 +22,7 @@ use super::metadata::{Metadata, read_at};
 use super::speakers::{Numbering, Speakers};
 use super::{AudioBytes, Part, Reading, Record, Source};
 use crate::fault::ClipFault;
-use crate::index::{file_identity, hash_parts};
+use crate::files::{file_identity, hash_parts};
 use crate::remote::{Files, RemoteError};
 
 /// Changing what an index means changes this.

@@ -322,7 +322,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
     fn clip_names(&self, record: &StepRecord) -> Vec<String> {
         let planned = (self.shard.world > 1).then(|| self.loader.plan(record.cursor.epoch));
         let planned = planned.and_then(|planned| planned.into_iter().find(|batch| batch.cursor == record.cursor));
-        let clips = planned.map_or_else(|| record.clips.clone(), |planned| planned.clips);
+        let clips = planned.map_or_else(|| record.clips.clone(), |planned| planned.clips.to_vec());
         clips.iter().map(|&clip| self.data.corpus.name(clip).0).collect()
     }
 

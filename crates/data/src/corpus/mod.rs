@@ -1,31 +1,37 @@
 //! Metadata and index together: everything about the clips but their audio.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `open.rs` | opening: index, faults, limits, vocabulary |
+//! | `reader.rs` | what rows and clips are, while the index is made |
+//! | `error.rs` | [`CorpusError`] |
+
+mod error;
+mod open;
+mod reader;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::io::Cursor;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use tandem_audio::{AudioError, Decoder, MelSettings, Processing, Shape, probe, speech_range};
-use tandem_text::{Encoder, Frontend, FrontendError, Language, Rules, Vocabulary};
+use tandem_audio::{Decoder, MelSettings, Processing, Shape, probe};
+use tandem_text::{Frontend, Language, Vocabulary};
 
 use crate::alignment::FrameTimes;
 use crate::cache::{Cache, CacheMode};
 use crate::choice::{Choice, Open};
 use crate::fault::{ClipFault, FaultReport, Tolerance};
-use crate::index::{Index, IndexEntry, Measured, hash_parts};
+use crate::files::hash_parts;
+use crate::index::{Index, IndexEntry};
 use crate::plan::{ClipSize, order};
-use crate::remote::{Extensions, Files, RemoteError};
-use crate::sources::{self, AudioBytes, Format, MetadataError, Part, Reading, Record, Source};
+use crate::remote::Extensions;
+use crate::sources::{AudioBytes, Format, Reading, Source};
+
+pub use error::CorpusError;
 
 /// Faults that an error lists.
 const LISTED: usize = 10;
-/// Clips that are brought here at once while they are measured.
-const FETCHED: usize = 64;
-/// Changing what an index entry means changes this.
-const INDEX_VERSION: u64 = 8;
 
 /// How a corpus is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,79 +78,6 @@ impl Default for CorpusSettings {
     }
 }
 
-/// Why a corpus cannot be opened.
-#[derive(Debug)]
-pub enum CorpusError {
-    /// Its metadata cannot be used.
-    Metadata(MetadataError),
-    /// Its texts cannot be turned into symbols.
-    Frontend(FrontendError),
-    /// Not one clip can be used; these are the first reasons.
-    NothingUsable(Vec<FaultReport>),
-    /// More clips are skipped than is tolerated.
-    TooMany {
-        /// How many.
-        faults: usize,
-        /// Of how many.
-        rows: usize,
-        /// The first of them.
-        first: Vec<FaultReport>,
-    },
-    /// A bucket cannot be read; what was measured is kept.
-    Remote(RemoteError),
-    /// Stopped by the user.
-    Stopped,
-}
-
-impl fmt::Display for CorpusError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CorpusError::Metadata(error) => write!(f, "{error}"),
-            CorpusError::Frontend(error) => write!(f, "{error}"),
-            CorpusError::NothingUsable(reports) => {
-                write!(f, "none of the clips can be used")?;
-                list(f, reports)
-            }
-            CorpusError::TooMany { faults, rows, first } => {
-                write!(f, "{faults} of {rows} clips cannot be used, more than is tolerated")?;
-                list(f, first)
-            }
-            CorpusError::Remote(error) => write!(f, "{error}"),
-            CorpusError::Stopped => write!(f, "stopped"),
-        }
-    }
-}
-
-fn list(f: &mut fmt::Formatter<'_>, reports: &[FaultReport]) -> fmt::Result {
-    for report in reports {
-        write!(f, "\n  {}: {}", report.id, report.reason)?;
-    }
-    Ok(())
-}
-
-impl std::error::Error for CorpusError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CorpusError::Metadata(error) => Some(error),
-            CorpusError::Frontend(error) => Some(error),
-            CorpusError::Remote(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<FrontendError> for CorpusError {
-    fn from(error: FrontendError) -> Self {
-        CorpusError::Frontend(error)
-    }
-}
-
-impl From<MetadataError> for CorpusError {
-    fn from(error: MetadataError) -> Self {
-        CorpusError::Metadata(error)
-    }
-}
-
 /// Clips and transcripts of a [`Source`]. Clips that can be used are numbered from 0 to [`Corpus::len`] - 1; methods that are
 /// asked about another number panic. A clone shares everything with the original.
 #[derive(Clone, Debug)]
@@ -164,175 +97,6 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Opens a folder and brings its index up to date. Of a large corpus that takes a while the first time: see
-    /// [`Corpus::open_with`].
-    ///
-    /// # Errors
-    ///
-    /// [`CorpusError`] if its metadata cannot be used, or not one clip. That some clips cannot is no error here: see
-    /// [`Corpus::check`].
-    pub fn open(dir: &Path, settings: CorpusSettings) -> Result<Corpus, CorpusError> {
-        Corpus::open_with(dir, settings, |_, _| {}, &AtomicBool::new(false))
-    }
-
-    /// The same; `progress(done, all)` hears how far it is, and it ends early when `stop` is set. What was done by then is
-    /// kept in the index.
-    ///
-    /// # Errors
-    ///
-    /// As [`Corpus::open`], and [`CorpusError::Stopped`].
-    pub fn open_with(
-        dir: &Path,
-        settings: CorpusSettings,
-        progress: impl Fn(u32, u32) + Sync,
-        stop: &AtomicBool,
-    ) -> Result<Corpus, CorpusError> {
-        let corpus = Corpus::open_part(dir, Part::All, settings, progress, stop)?;
-        Ok(corpus.expect("a directory lists clips, or is an error"))
-    }
-
-    /// The same for some of its clips; none if it does not list any for validation.
-    ///
-    /// # Errors
-    ///
-    /// As [`Corpus::open_with`].
-    pub fn open_part(
-        dir: &Path,
-        part: Part,
-        settings: CorpusSettings,
-        progress: impl Fn(u32, u32) + Sync,
-        stop: &AtomicBool,
-    ) -> Result<Option<Corpus>, CorpusError> {
-        let files = Files::open(dir, &settings)?;
-        let Some(source) = sources::open_files(&files, part, &settings)? else { return Ok(None) };
-        // What cannot work is said before anything is written.
-        if !settings.open.units {
-            settings.frontend.key()?;
-        }
-        if !files.is_known() {
-            settings.open.check(&settings.frontend)?;
-        }
-        Corpus::from_source_with(source, settings, &files.work_dir(), progress, stop).map(Some)
-    }
-
-    /// The clips of a source of one's own; its index and its cache are kept in `work_dir`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Corpus::open`].
-    pub fn from_source(
-        source: Arc<dyn Source>,
-        settings: CorpusSettings,
-        work_dir: &Path,
-    ) -> Result<Corpus, CorpusError> {
-        Corpus::from_source_with(source, settings, work_dir, |_, _| {}, &AtomicBool::new(false))
-    }
-
-    /// The same with progress, as [`Corpus::open_with`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Corpus::open_with`].
-    pub fn from_source_with(
-        source: Arc<dyn Source>,
-        settings: CorpusSettings,
-        work_dir: &Path,
-        progress: impl Fn(u32, u32) + Sync,
-        stop: &AtomicBool,
-    ) -> Result<Corpus, CorpusError> {
-        let key_of = |frontend: &Frontend| -> Result<u64, FrontendError> {
-            let (version, source) = (INDEX_VERSION.to_le_bytes(), source.key());
-            let frontend = frontend.key()?;
-            let mut parts = vec![&version[..], source.as_bytes(), frontend.as_bytes()];
-            // Lengths depend on it; on loudness nothing does.
-            if settings.processing.trim_silence {
-                parts.push(b"trim-silence");
-            }
-            Ok(hash_parts(&parts))
-        };
-        // Phonemes of these texts that were made before: nobody has to be asked whether they can be made.
-        let is_known = |frontend: &Frontend| key_of(frontend).is_ok_and(|key| Index::is_there(work_dir, key));
-        let mut frontend = settings.frontend.clone();
-        let choice = settings.open.choose(&*source, &mut frontend, is_known)?;
-        let key = key_of(&frontend)?;
-        let known = Index::open(work_dir, key);
-        let rows = source.len() as u32;
-        let known_rows = known.entries.len();
-        let settings = CorpusSettings { frontend: frontend.clone(), ..settings };
-        let encoder = frontend.encoder();
-        if known_rows == 0 {
-            encoder.check()?;
-        }
-        let processing = settings.processing;
-        let unreachable = Mutex::new(None);
-        let reader = Reader {
-            encoder: &encoder,
-            frontend: &frontend,
-            source: &*source,
-            processing,
-            unreachable: &unreachable,
-            stop,
-        };
-        let failed = Mutex::new(None);
-        let mut index = known.update(
-            work_dir,
-            rows,
-            |row| reader.identify(row),
-            |rows, on_clip| {
-                reader.measure(rows, on_clip).unwrap_or_else(|error| {
-                    failed.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
-                    rows.iter().map(|_| Err(ClipFault::NoWords)).collect()
-                })
-            },
-            |done| progress(done, rows),
-            stop,
-        );
-        // An interrupt also ends the program that makes phonemes.
-        let failed = failed.into_inner().unwrap_or_else(|e| e.into_inner());
-        if let Some(error) = failed.filter(|_| !stop.load(Ordering::Relaxed)) {
-            return Err(CorpusError::Frontend(error));
-        }
-        if index.measured > 0 || known_rows != rows as usize {
-            // Not being able to keep it only costs time at the next start.
-            let _ = index.save(work_dir, key);
-        }
-        if stop.load(Ordering::Relaxed) {
-            return Err(CorpusError::Stopped);
-        }
-        if let Some(error) = unreachable.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            return Err(CorpusError::Remote(error));
-        }
-        find_duplicates(&mut index, &*source);
-        apply_limits(&mut index, &settings);
-        let good = (0..rows).filter(|&row| index.entries[row as usize].is_good()).collect();
-        let choice = Arc::new(choice);
-        let mut corpus = Corpus {
-            source,
-            work_dir: work_dir.to_owned(),
-            settings,
-            index: Arc::new(index),
-            good,
-            frontend: Arc::default(),
-            choice,
-            ids: Arc::default(),
-            token_counts: None,
-        };
-        if corpus.good.is_empty() && !corpus.settings.allow_empty {
-            return Err(CorpusError::NothingUsable(corpus.fault_reports_up_to(LISTED)));
-        }
-        // A text that this voice is given later is in one of the languages that there are.
-        let languages = match frontend.language {
-            Some(_) => Vec::new(),
-            None => corpus.languages().into_iter().map(|(language, ..)| language).collect(),
-        };
-        corpus.frontend = Arc::new(Frontend { languages, ..frontend.clone() });
-        let vocabulary = match corpus.frontend.vocabulary.is_empty() {
-            true => corpus.vocabulary_of(0..corpus.len() as u32),
-            false => corpus.frontend.vocabulary.clone(),
-        };
-        Ok(corpus.with_vocabulary(vocabulary))
-    }
-
     /// The symbols that some clips have: what a voice that is trained on them can know.
     pub fn vocabulary_of(&self, clips: impl IntoIterator<Item = u32>) -> Vocabulary {
         let seen = self.index.symbols_of(clips.into_iter().map(|clip| self.good[clip as usize]));
@@ -646,136 +410,6 @@ impl Corpus {
     }
 }
 
-/// Reads the rows of a corpus that is being opened.
-struct Reader<'a> {
-    encoder: &'a Encoder<'a>,
-    frontend: &'a Frontend,
-    source: &'a dyn Source,
-    processing: Processing,
-    /// Why the bucket cannot be read, once that is so: no clip is to blame.
-    unreachable: &'a Mutex<Option<RemoteError>>,
-    stop: &'a AtomicBool,
-}
-
-impl Reader<'_> {
-    fn identify(&self, row: u32) -> Result<(u64, u64), ClipFault> {
-        let record = self.source.record(row)?;
-        let identity = hash_parts(&[
-            record.text.as_bytes(),
-            &self.source.identity(row)?.to_le_bytes(),
-            &record.speaker.to_le_bytes(),
-            record.language.as_ref().map_or("", Language::code).as_bytes(),
-        ]);
-        Ok((hash_parts(&[record.id.as_bytes()]), identity))
-    }
-
-    /// Looks at some clips: their texts together, so that a program that makes phonemes runs once. Without the rest, when it
-    /// is to stop: those clips are measured the next time.
-    fn measure(&self, rows: &[u32], on_clip: &dyn Fn()) -> Result<Vec<Measured>, FrontendError> {
-        let record = |row: &u32| match self.source.record(*row) {
-            Ok(record) if record.text.trim().is_empty() => Err(ClipFault::EmptyText),
-            other => other,
-        };
-        let records: Vec<Result<Record, ClipFault>> = rows.iter().map(record).collect();
-        let good = records.iter().flatten().map(|record| (record.text.as_str(), record.language.as_ref()));
-        let mut symbols = self.encoder.symbols(&good.collect::<Vec<_>>())?.into_iter();
-        let (mut decoder, mut samples) = (Decoder::new(), Vec::new());
-        let mut fetched = HashMap::new();
-        let measured = rows.iter().zip(records).enumerate().map(|(n, (&row, record))| {
-            on_clip();
-            if self.source.is_remote() && n.is_multiple_of(FETCHED) && !self.is_unreachable() {
-                fetched = self.source.fetch(&rows[n..rows.len().min(n + FETCHED)]).into_iter().collect();
-            }
-            let record = record?;
-            let symbols = symbols.next().unwrap_or_default();
-            if !symbols.has_words() {
-                return Err(ClipFault::NoWords);
-            }
-            let language = self.frontend.language_of(&record.text, record.language.as_ref());
-            if self.stop.load(Ordering::Relaxed) || self.is_unreachable() {
-                return Err(ClipFault::Changed);
-            }
-            let audio = fetched.remove(&row);
-            let (shape, used) = self.measure_audio(row, audio, &mut decoder, &mut samples).inspect_err(|fault| {
-                if let ClipFault::Unreachable(error) = fault {
-                    self.unreachable.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error.clone());
-                }
-            })?;
-            // Nothing is as long as that: decoding would have refused it.
-            let count = |samples: u64| u32::try_from(samples).map_err(|_| ClipFault::Audio(AudioError::TooLong));
-            let entry = IndexEntry {
-                samples: count(used.end - used.start)?,
-                start: count(used.start)?,
-                rate: shape.rate,
-                speaker: record.speaker,
-                ..IndexEntry::default()
-            };
-            let entry = entry.with(shape.channels, has_foreign_letters(&record.text, &language));
-            Ok((entry, symbols.symbols, language.to_string()))
-        });
-        Ok(measured.collect())
-    }
-
-    fn is_unreachable(&self) -> bool {
-        self.unreachable.lock().unwrap_or_else(|e| e.into_inner()).is_some()
-    }
-
-    /// The shape of a clip's file, and the samples of it that are used. By its header if that says it; where speech begins only
-    /// its samples say.
-    fn measure_audio(
-        &self,
-        row: u32,
-        fetched: Option<Result<Vec<u8>, ClipFault>>,
-        decoder: &mut Decoder,
-        samples: &mut Vec<f32>,
-    ) -> Result<(Shape, Range<u64>), ClipFault> {
-        let here = fetched.transpose()?.map(|bytes| Box::new(Cursor::new(bytes)) as Box<dyn AudioBytes>);
-        if !self.processing.trim_silence {
-            let mut header = here.map_or_else(|| self.source.header(row), Ok)?;
-            let shape = probe(&mut *header)?;
-            return Ok((shape, 0..shape.samples));
-        }
-        samples.clear();
-        let mut audio = here.map_or_else(|| self.source.audio(row), Ok)?;
-        let shape = decoder.decode(&mut *audio, samples)?;
-        let used = speech_range(samples, shape.rate);
-        Ok((shape, used.start as u64..used.end as u64))
-    }
-}
-
-fn find_duplicates(index: &mut Index, source: &dyn Source) {
-    for (row, earlier) in index.duplicates() {
-        skip(index, row, ClipFault::DuplicateId(source.line(earlier)));
-    }
-}
-
-fn apply_limits(index: &mut Index, settings: &CorpusSettings) {
-    for row in 0..index.entries.len() as u32 {
-        let entry = index.entries[row as usize];
-        if !entry.is_good() {
-            continue;
-        }
-        let rate = settings.mel.sample_rate;
-        let samples = u64::from(entry.samples) * u64::from(rate) / u64::from(entry.rate.max(1));
-        if samples < settings.mel.hop_length as u64 {
-            skip(index, row, ClipFault::TooShort(entry.samples.into()));
-            continue;
-        }
-        let size = size_of(&entry, &settings.mel);
-        let (frames, tokens) = (u64::from(size.frames), u64::from(size.tokens));
-        match (settings.max_frames, settings.max_tokens) {
-            (Some(limit), _) if frames > limit => skip(index, row, ClipFault::TooLong { frames, limit }),
-            (_, Some(limit)) if tokens > limit => skip(index, row, ClipFault::TextTooLong { tokens, limit }),
-            _ => {}
-        }
-    }
-}
-
-fn skip(index: &mut Index, row: u32, fault: ClipFault) {
-    index.entries[row as usize].samples = 0;
-    index.faults.push((row, fault));
-}
-
 fn size_of(entry: &IndexEntry, mel: &MelSettings) -> ClipSize {
     let rate = mel.sample_rate;
     let samples = if entry.rate == rate || entry.rate == 0 {
@@ -784,16 +418,6 @@ fn size_of(entry: &IndexEntry, mel: &MelSettings) -> ClipSize {
         (u64::from(entry.samples) * u64::from(rate)).div_ceil(u64::from(entry.rate))
     };
     ClipSize { frames: mel.frames(samples as usize) as u32, tokens: entry.tokens }
-}
-
-/// Whether a text has letters that English or Persian does not have: perhaps it is another language.
-fn has_foreign_letters(text: &str, language: &Language) -> bool {
-    let own = |c: char| match language.rules() {
-        Rules::English => c.is_ascii(),
-        Rules::Persian => c.is_ascii() || ('\u{0600}'..='\u{06FF}').contains(&c),
-        Rules::Plain => true,
-    };
-    text.chars().any(|c| c.is_alphabetic() && !own(c))
 }
 
 /// SPEC F2: splits `clips` clips 0.9 to 0.1 into training and validation, the same way for the same seed; both in
