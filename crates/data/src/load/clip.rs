@@ -120,7 +120,7 @@ impl Loader {
     ///
     /// # Panics
     ///
-    /// If `clip` is not below [`Corpus::len`].
+    /// If `clip` is not below [`Corpus::len`](crate::Corpus::len).
     pub fn prepare(&self, clip: u32) -> Result<bool, ClipFault> {
         let key = self.cache.key(self.shared.corpus.audio_identity(clip)?);
         if self.cache.has(key) && (!self.settings.pitch || self.cache.has(Cache::pitch_key(key))) {
