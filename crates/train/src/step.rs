@@ -638,7 +638,7 @@ impl<T: Task> Learner<T> {
     }
 }
 
-/// Gradients that leave for other ranks while the backward pass goes on.
+/// Gradients that leave for other ranks while the backward pass runs.
 struct Early {
     summing: RefCell<Box<dyn Summing>>,
     /// The place of each parameter in the model.

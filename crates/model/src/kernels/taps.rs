@@ -1,4 +1,4 @@
-//! Gradients of parameters, each as soon as it is complete: while the backward pass goes on, other ranks can have it.
+//! Gradients of parameters, each as soon as it is complete: while the backward pass runs, other ranks can have it.
 //!
 //! Burn works a backward pass off by depth, the deepest operations first, and a parameter is at depth 0: an operation on a parameter alone would
 //! be done last, whatever its layer. So a tap has a second parent, a tensor that the parameter is used beside. It is then one deeper than that tensor, and its

@@ -113,7 +113,7 @@ impl fmt::Display for LastHeard {
     }
 }
 
-/// Why ranks cannot go on together.
+/// Why ranks cannot continue together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReduceError {
     /// A rank is gone.

@@ -74,7 +74,7 @@ impl Exchange {
     /// Does what can be done now; whether that was all.
     pub(super) fn go_on(&mut self, library: &Library) -> Result<bool, ReduceError> {
         loop {
-            // To ask for one makes all of them go on.
+            // To ask for one drives all of them.
             while let Some(last) = self.pending.last_mut() {
                 if !library.is_done(last)? {
                     return Ok(false);

@@ -317,7 +317,7 @@ impl Library {
         self.checked(code).map(|()| request)
     }
 
-    /// Whether an operation is done; also makes all of them go on.
+    /// Whether an operation is done; also drives all of them.
     pub(super) fn is_done(&self, request: &mut Request) -> Result<bool, ReduceError> {
         let mut done = 0;
         // SAFETY: the request is one that was begun and was not done yet.

@@ -1,4 +1,4 @@
-//! Gradients of one step on their way to other ranks: a bucket leaves as soon as its last gradient is there, while the backward pass goes on.
+//! Gradients of one step on their way to other ranks: a bucket leaves as soon as its last gradient is there, while the backward pass runs.
 //!
 //! Gradients in the host's memory are moved, not copied. Those on another device are read by a thread of their own: a read waits for the device, and who enqueues the
 //! rest of the backward pass must not.

@@ -60,7 +60,7 @@ enum Work {
 }
 
 impl Work {
-    /// Makes it go on; whether it is done.
+    /// Drives it; whether it is done.
     fn is_done(&mut self, library: &Library) -> Result<bool, ReduceError> {
         match self {
             Work::Gather { request, .. } | Work::Leave { request, .. } => library.is_done(request),
@@ -117,7 +117,7 @@ pub(super) struct Worker {
     receiving: Vec<(usize, Request, Vec<u8>)>,
     said: Instant,
     looked: Instant,
-    /// Why ranks cannot go on together.
+    /// Why ranks cannot continue together.
     ended: Option<ReduceError>,
     /// When the job is ended, and with what code.
     ending: Option<(Instant, u8)>,
@@ -318,7 +318,7 @@ impl Worker {
                 Err(error) => self.end(error),
             }
         }
-        // Any call makes everything go on; these need not be asked as often as a sum that is waited for.
+        // Any call drives everything; these need not be asked as often as a sum that is waited for.
         if looks || self.under_way.is_empty() {
             self.pass_messages(now);
         }
