@@ -3,11 +3,11 @@
 //! that a model is the same on every device.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData, activation};
+use burn::tensor::{Device, Tensor, TensorData};
 use tandem_flow::Random;
 
 use crate::inputs::to_device;
-use crate::kernels::{gelu, matmul, tapped};
+use crate::kernels::{Unfold, attention, gelu, tapped, unfold};
 
 /// Source of initial values, keyed by seed and parameter name.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Conv1d {
     pub(crate) fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let [output, kernel_size, input] = self.weight.dims();
         let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
-        let columns = unfold(x, kernel_size, 1);
+        let columns = unfold(x, Unfold { kernel_size, first: 0, taps: kernel_size, stride: 1 });
         crate::kernels::linear(columns, weight.reshape([output, kernel_size * input]), bias)
     }
 
@@ -136,7 +136,7 @@ impl Conv1d {
     pub(crate) fn forward_taps(&self, x: Tensor<3>, taps: std::ops::Range<usize>) -> Tensor<3> {
         let [output, kernel_size, input] = self.weight.dims();
         let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
-        let columns = unfold(x, kernel_size, 1).narrow(2, taps.start * input, taps.len() * input);
+        let columns = unfold(x, Unfold { kernel_size, first: taps.start, taps: taps.len(), stride: 1 });
         let weight = weight.narrow(1, taps.start, taps.len()).reshape([output, taps.len() * input]);
         crate::kernels::linear(columns, weight, bias)
     }
@@ -144,32 +144,10 @@ impl Conv1d {
     /// Stride 2: half as long, rounded up.
     pub(crate) fn forward_stride2(&self, x: Tensor<3>) -> Tensor<3> {
         let [output, kernel_size, input] = self.weight.dims();
-        let [batch, time, _] = x.dims();
-        let half = time.div_ceil(2);
         let (weight, bias) = (tapped(&self.weight, &x), tapped(&self.bias, &x));
-        let columns = unfold(pad_time(x, 2 * half), kernel_size, 1);
-        let columns = columns.reshape([batch, half, 2 * kernel_size * input]).narrow(2, 0, kernel_size * input);
+        let columns = unfold(x, Unfold { kernel_size, first: 0, taps: kernel_size, stride: 2 });
         crate::kernels::linear(columns, weight.reshape([output, kernel_size * input]), bias)
     }
-}
-
-/// The neighbors of each position side by side: `[batch, time, kernel_size * channels]`, zeros beyond the ends.
-fn unfold(x: Tensor<3>, kernel_size: usize, dilation: usize) -> Tensor<3> {
-    let [batch, time, channels] = x.dims();
-    let reach = dilation * (kernel_size / 2);
-    let zeros = Tensor::<3>::zeros([batch, reach, channels], &x.device());
-    let padded = Tensor::cat(vec![zeros.clone(), x, zeros], 1);
-    Tensor::cat((0..kernel_size).map(|tap| padded.clone().narrow(1, tap * dilation, time)).collect(), 2)
-}
-
-/// Zeros at the end, up to a length.
-pub(crate) fn pad_time(x: Tensor<3>, length: usize) -> Tensor<3> {
-    let [batch, time, channels] = x.dims();
-    if time == length {
-        return x;
-    }
-    let zeros = Tensor::<3>::zeros([batch, length - time, channels], &x.device());
-    Tensor::cat(vec![x, zeros], 1)
 }
 
 /// Depthwise conv over time, same padding.
@@ -243,10 +221,9 @@ impl Rope {
         self.cos.device()
     }
 
-    fn rotate(&self, x: Tensor<4>) -> Tensor<4> {
-        let half = x.dims()[3] / 2;
-        let swapped = Tensor::cat(vec![x.clone().narrow(3, half, half), x.clone().narrow(3, 0, half)], 3);
-        x * self.cos.clone() + swapped * self.sin.clone()
+    /// `x` is `[batch, time, heads * head width]`.
+    fn rotate(&self, x: Tensor<3>, heads: usize) -> Tensor<3> {
+        crate::kernels::rotate(x, self.cos.clone(), self.sin.clone(), heads)
     }
 }
 
@@ -282,21 +259,13 @@ impl Attention {
         bias: AttentionBias,
         rope: Option<&Rope>,
     ) -> Tensor<3> {
-        let [batch, time, width] = x.dims();
-        let channels = width / self.heads;
-        let split = |x: Tensor<3>| -> Tensor<4> {
-            let length = x.dims()[1];
-            x.reshape([batch, length, self.heads, channels]).swap_dims(1, 2)
-        };
-        let mut query = split(self.query.forward(x));
-        let mut key = split(self.key.forward(context.clone()));
-        let value = split(self.value.forward(context));
+        let mut query = self.query.forward(x);
+        let mut key = self.key.forward(context.clone());
+        let value = self.value.forward(context);
         if let Some(rope) = rope {
-            (query, key) = (rope.rotate(query), rope.rotate(key));
+            (query, key) = (rope.rotate(query, self.heads), rope.rotate(key, self.heads));
         }
-        let scores = matmul(query, key.swap_dims(2, 3)).div_scalar((channels as f64).sqrt()) + bias;
-        let mixed = matmul(activation::softmax(scores, 3), value);
-        self.output.forward(mixed.swap_dims(1, 2).reshape([batch, time, width]))
+        self.output.forward(attention(query, key, value, bias, self.heads))
     }
 }
 

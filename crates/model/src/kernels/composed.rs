@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor, TensorData, activation, module};
 
 use super::stft::SQUARED_FLOOR;
-use super::{Adam, Stft, matmul};
+use super::{Adam, Stft, Unfold, matmul};
 
 const EPSILON: f64 = 1e-5;
 
@@ -52,6 +52,46 @@ pub(super) fn depthwise_conv(
         y = y + padded.clone().narrow(1, tap * dilation, time) * tap_weight;
     }
     y
+}
+
+pub(super) fn unfold(x: Tensor<3>, shape: Unfold) -> Tensor<3> {
+    let [batch, time, channels] = x.dims();
+    let (length, reach) = (shape.length(time), shape.kernel_size / 2);
+    let zeros = |count: usize| Tensor::<3>::zeros([batch, count, channels], &x.device());
+    // Up to the next multiple of the stride: what is beyond the results is not looked at.
+    let padded = Tensor::cat(vec![zeros(reach), x.clone(), zeros(reach + length * shape.stride - time)], 1);
+    let tap = |tap: usize| {
+        let seen = padded.clone().narrow(1, shape.first + tap, length * shape.stride);
+        seen.reshape([batch, length, shape.stride * channels]).narrow(2, 0, channels)
+    };
+    Tensor::cat((0..shape.taps).map(tap).collect(), 2)
+}
+
+/// `x` is `[batch, time, heads * channels]`, tables are `[1, 1, time, channels]`.
+pub(super) fn rotate(x: Tensor<3>, cos: Tensor<4>, sin: Tensor<4>, heads: usize) -> Tensor<3> {
+    let [batch, time, width] = x.dims();
+    let half = width / heads / 2;
+    let x = x.reshape([batch, time, heads, 2 * half]);
+    let swapped = Tensor::cat(vec![x.clone().narrow(3, half, half), x.clone().narrow(3, 0, half)], 3);
+    let y = x * cos.swap_dims(1, 2) + swapped * sin.swap_dims(1, 2);
+    y.reshape([batch, time, width])
+}
+
+pub(super) fn attention(
+    query: Tensor<3>,
+    key: Tensor<3>,
+    value: Tensor<3>,
+    bias: Tensor<4>,
+    heads: usize,
+) -> Tensor<3> {
+    let [batch, time, width] = query.dims();
+    let channels = width / heads;
+    let split = |x: Tensor<3>| -> Tensor<4> {
+        let length = x.dims()[1];
+        x.reshape([batch, length, heads, channels]).swap_dims(1, 2)
+    };
+    let scores = matmul(split(query), split(key).swap_dims(2, 3)).div_scalar((channels as f64).sqrt()) + bias;
+    matmul(activation::softmax(scores, 3), split(value)).swap_dims(1, 2).reshape([batch, time, width])
 }
 
 /// Cosines and minus sines of each bin, times the window, `[rounded n_fft, 2 bins]`; frames are rounded up to whole hops, and

@@ -20,7 +20,7 @@ const EPSILON: f32 = 1e-5;
 /// Does `work`, compiled for the widest vectors of this machine. It must be an `#[inline(always)]` closure that changes
 /// something it holds: only then is its body, and not a call to it, what is compiled for them.
 #[inline(always)]
-fn vectorised<R>(work: impl FnMut() -> R) -> R {
+pub(super) fn vectorised<R>(work: impl FnMut() -> R) -> R {
     struct Work<F>(F);
     impl<R, F: FnMut() -> R> WithSimd for Work<F> {
         type Output = R;
@@ -50,18 +50,18 @@ fn vectorised_once<R>(work: impl FnOnce() -> R) -> R {
 
 /// A matrix in memory: where it starts and how far apart its rows and columns are.
 #[derive(Clone, Copy)]
-struct Matrix<'a> {
+pub(super) struct Matrix<'a> {
     values: &'a [f32],
     row: isize,
     column: isize,
 }
 
 impl<'a> Matrix<'a> {
-    fn new(values: &'a [f32], columns: usize) -> Matrix<'a> {
+    pub(super) fn new(values: &'a [f32], columns: usize) -> Matrix<'a> {
         Matrix { values, row: columns as isize, column: 1 }
     }
 
-    fn transposed(self) -> Matrix<'a> {
+    pub(super) fn transposed(self) -> Matrix<'a> {
         Matrix { values: self.values, row: self.column, column: self.row }
     }
 }
@@ -74,7 +74,7 @@ fn multiply_add(out: &mut [f32], shape @ [m, _, n]: [usize; 3], a: Matrix<'_>, b
 }
 
 /// `a b`, `[m, n]`, row by row; `a` is `[m, k]`.
-fn multiply(shape @ [m, k, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
+pub(super) fn multiply(shape @ [m, k, n]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
     if k == 0 {
         return vec![0.0; m * n];
     }
@@ -186,7 +186,7 @@ fn sum_rows(parts: impl IndexedParallelIterator<Item = Vec<f32>>) -> Vec<f32> {
 
 /// e^x, within a few units in the last place.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(super) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
     let x = x.clamp(-87.0, 88.0);
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
@@ -266,7 +266,7 @@ fn moments(row: &[f32]) -> (f32, f32) {
 
 /// A sum in sixteen lanes, which the compiler turns into vectors.
 #[inline(always)]
-fn lanes_sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn lanes_sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; 16];
     let chunks = row.chunks_exact(16);
     let rest = chunks.remainder();
@@ -496,6 +496,16 @@ impl Depthwise<'_> {
         }
         (grad_x, grad_weight, grad_bias)
     }
+}
+
+/// `decay * average + (1 - decay) * value`, in place.
+pub(super) fn ema(average: &mut [f32], value: &[f32], decay: f32, rest: f32) {
+    average.par_chunks_mut(ELEMENTS).zip(value.par_chunks(ELEMENTS)).for_each(|(average, value)| {
+        vectorised(
+            #[inline(always)]
+            || average.iter_mut().zip(value).for_each(|(average, value)| *average = *average * decay + value * rest),
+        );
+    });
 }
 
 /// The sum of squares.

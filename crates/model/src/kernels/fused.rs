@@ -15,8 +15,10 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 use burn_flex::FlexTensor;
 
+use super::attention::{Rotation, Shape};
 use super::cpu::{self, Depthwise, Modulation};
 use super::stft::{self, Stft};
+use super::unfold::Unfold;
 
 /// Operations that Burn does not have in one piece.
 #[allow(unreachable_pub)] // the macro writes it so
@@ -55,6 +57,26 @@ pub trait FusedOps: Backend {
         bias: FloatTensor<Self>,
         dilation: usize,
         lengths: Vec<usize>,
+    ) -> FloatTensor<Self>;
+
+    /// Neighbors side by side: `[batch, time, channels]` to `[batch, length, taps * channels]`.
+    fn fused_unfold(x: FloatTensor<Self>, shape: Unfold) -> FloatTensor<Self>;
+
+    /// Rotary position embedding of `[batch, time, heads * channels]`; tables are `[1, 1, time, channels]` and constant.
+    fn fused_rotate(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        heads: usize,
+    ) -> FloatTensor<Self>;
+
+    /// Attention of `heads` heads, `[batch, time, heads * channels]` each; `bias`, `[batch, 1, 1, keys]`, is constant.
+    fn fused_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        heads: usize,
     ) -> FloatTensor<Self>;
 
     /// Magnitudes `[rows, frames, bins]` of waveforms `[rows, samples]`.
@@ -121,6 +143,33 @@ fn depthwise_shape<'a>(x: &FlexTensor, weight: &FlexTensor, dilation: usize, len
     Depthwise { time: x[1], channels: x[2], kernel_size: weight[0], dilation, lengths }
 }
 
+fn unfold(x: &FlexTensor, shape: Unfold) -> FlexTensor {
+    let [batch, time, channels] = three(x);
+    tensor(shape.forward(&Values::of(x), time, channels), &[batch, shape.length(time), shape.taps * channels])
+}
+
+fn three(tensor: &FlexTensor) -> [usize; 3] {
+    let shape = shape_of(tensor);
+    [shape[0], shape[1], shape[2]]
+}
+
+fn rotate(x: &FlexTensor, cos: &FlexTensor, sin: &FlexTensor, heads: usize, backward: bool) -> FlexTensor {
+    let (cos, sin, channels) = (Values::of(cos), Values::of(sin), three(x)[2] / heads);
+    let rotation = Rotation { cos: &cos, sin: &sin, channels };
+    let x_values = Values::of(x);
+    like(if backward { rotation.backward(&x_values, heads) } else { rotation.forward(&x_values, heads) }, x)
+}
+
+fn attention_shape(query: &FlexTensor, key: &FlexTensor, heads: usize) -> Shape {
+    let ([_, queries, width], [_, keys, _]) = (three(query), three(key));
+    Shape { heads, channels: width / heads, queries, keys }
+}
+
+fn attention(inputs: [&FlexTensor; 4], heads: usize) -> FlexTensor {
+    let [query, key, value, bias] = inputs.map(Values::of);
+    like(attention_shape(inputs[0], inputs[1], heads).forward([&query, &key, &value, &bias]), inputs[0])
+}
+
 impl FusedOps for Flex {
     fn fused_dense(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         dense(&x, &weight, &bias, None)
@@ -157,6 +206,24 @@ impl FusedOps for Flex {
     ) -> FlexTensor {
         let shape = depthwise_shape(&x, &weight, dilation, &lengths);
         like(shape.forward(&Values::of(&x), &Values::of(&weight), &Values::of(&bias)), &x)
+    }
+
+    fn fused_unfold(x: FlexTensor, shape: Unfold) -> FlexTensor {
+        unfold(&x, shape)
+    }
+
+    fn fused_rotate(x: FlexTensor, cos: FlexTensor, sin: FlexTensor, heads: usize) -> FlexTensor {
+        rotate(&x, &cos, &sin, heads, false)
+    }
+
+    fn fused_attention(
+        query: FlexTensor,
+        key: FlexTensor,
+        value: FlexTensor,
+        bias: FlexTensor,
+        heads: usize,
+    ) -> FlexTensor {
+        attention([&query, &key, &value, &bias], heads)
     }
 
     fn fused_stft_magnitudes(x: FlexTensor, shape: Stft) -> FlexTensor {
@@ -348,6 +415,56 @@ impl Backward<Flex, 3> for DepthwiseConv {
 }
 
 #[derive(Debug)]
+struct Unfolded;
+
+impl Backward<Flex, 1> for Unfolded {
+    /// Shape and time of what was unfolded.
+    type State = (Unfold, usize);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let ((shape, time), [batch, _, width]) = (ops.state, three(&grad));
+        let channels = width / shape.taps;
+        let found = tensor(shape.backward(&Values::of(&grad), time, channels), &[batch, time, channels]);
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), [found], grads);
+    }
+}
+
+#[derive(Debug)]
+struct Rotated;
+
+impl Backward<Flex, 1> for Rotated {
+    /// Cosines, sines, heads.
+    type State = (FlexTensor, FlexTensor, usize);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let (cos, sin, heads) = ops.state;
+        let found = rotate(&grad, &cos, &sin, heads, true);
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), [found], grads);
+    }
+}
+
+#[derive(Debug)]
+struct Attention;
+
+impl Backward<Flex, 3> for Attention {
+    /// Queries, keys and values; bias; heads.
+    type State = ([NodeId; 3], FlexTensor, usize);
+
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let grad = ops.node_grad(grads);
+        let (inputs, bias, heads) = ops.state;
+        let inputs = inputs.map(|id| checkpointer.retrieve_node_output::<FlexTensor>(id));
+        let shape = attention_shape(&inputs[0], &inputs[1], heads);
+        let [query, key, value] = inputs.each_ref().map(Values::of);
+        let [a, b, c] = shape.backward([&query, &key, &value, &Values::of(&bias)], &Values::of(&grad));
+        let found = [like(a, &inputs[0]), like(b, &inputs[1]), like(c, &inputs[2])];
+        register(ops.parents.map(|parent| parent.map(|node| node.id)), found, grads);
+    }
+}
+
+#[derive(Debug)]
 struct StftMagnitudes;
 
 impl Backward<Flex, 1> for StftMagnitudes {
@@ -469,6 +586,39 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
         }
     }
 
+    fn fused_unfold(x: Tracked<C>, shape: Unfold) -> Tracked<C> {
+        let (time, y) = (three(x.primitive())[1], unfold(x.primitive(), shape));
+        match Unfolded.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((shape, time), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_rotate(x: Tracked<C>, cos: Tracked<C>, sin: Tracked<C>, heads: usize) -> Tracked<C> {
+        let y = rotate(x.primitive(), cos.primitive(), sin.primitive(), heads, false);
+        match Rotated.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((cos.primitive().clone(), sin.primitive().clone(), heads), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn fused_attention(
+        query: Tracked<C>,
+        key: Tracked<C>,
+        value: Tracked<C>,
+        bias: Tracked<C>,
+        heads: usize,
+    ) -> Tracked<C> {
+        let y = attention([&query, &key, &value, &bias].map(|input| input.primitive()), heads);
+        match Attention.prepare::<C>([query.node(), key.node(), value.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let nodes = [&query, &key, &value].map(|input| prep.checkpoint(input));
+                prep.finish((nodes, bias.primitive().clone(), heads), y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
     fn fused_stft_magnitudes(x: Tracked<C>, shape: Stft) -> Tracked<C> {
         let y = Flex::fused_stft_magnitudes(x.primitive().clone(), shape);
         match StftMagnitudes.prepare::<C>([x.node()]).compute_bound().stateful() {
@@ -508,6 +658,12 @@ pub(super) fn adam(
         cpu::adam(value, &Values::of(grad), mean, square, factor, settings);
     }
     (value, mean, square)
+}
+
+/// One step of an exponential moving average; see [`super::ema_update`].
+pub(super) fn ema(mut average: FlexTensor, value: &FlexTensor, decay: f64) -> FlexTensor {
+    cpu::ema(average.storage_mut::<f32>(), &Values::of(value), decay as f32, (1.0 - decay) as f32);
+    average
 }
 
 /// The sum of squares, as a tensor of one value.

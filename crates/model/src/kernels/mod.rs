@@ -1,12 +1,14 @@
 //! The operations where most of a step is spent. On the CPU they are done in one piece (`cpu.rs`, made known to Burn in
 //! `fused.rs`); on other devices they are put together from what Burn has (`composed.rs`). Both give the same, up to rounding.
 
+mod attention;
 mod composed;
 mod cpu;
 mod fused;
 mod precision;
 mod stft;
 mod taps;
+mod unfold;
 mod unwritten;
 
 use burn::backend::{Dispatch, DispatchDevice, Flex};
@@ -18,6 +20,7 @@ pub(crate) use precision::{half_matmuls, matmul};
 pub use stft::Stft;
 pub(crate) use taps::tapped;
 pub use taps::with_early_gradients;
+pub(crate) use unfold::Unfold;
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
@@ -109,6 +112,43 @@ pub(crate) fn depthwise_conv(
     composed::depthwise_conv(x, weight, bias, dilation, mask)
 }
 
+/// The neighbors of each position side by side, `[batch, length, taps * channels]`: a convolution is then a matmul.
+pub(crate) fn unfold(x: Tensor<3>, shape: Unfold) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(Dispatch::fused_unfold(x.into_dispatch(), shape));
+    }
+    composed::unfold(x, shape)
+}
+
+/// Rotary position embedding of `[batch, time, heads * channels]` with tables `[1, 1, time, channels]`.
+pub(crate) fn rotate(x: Tensor<3>, cos: Tensor<4>, sin: Tensor<4>, heads: usize) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        let y = Dispatch::fused_rotate(x.into_dispatch(), cos.into_dispatch(), sin.into_dispatch(), heads);
+        return Tensor::from_dispatch(y);
+    }
+    composed::rotate(x, cos, sin, heads)
+}
+
+/// `softmax(q kᵀ / sqrt(channels) + bias) v` of each head; all are `[batch, time, heads * channels]`, `bias` is `[batch, 1, 1, keys]`.
+pub(crate) fn attention(
+    query: Tensor<3>,
+    key: Tensor<3>,
+    value: Tensor<3>,
+    bias: Tensor<4>,
+    heads: usize,
+) -> Tensor<3> {
+    if is_cpu(&query.device()) && !half_matmuls() {
+        return Tensor::from_dispatch(Dispatch::fused_attention(
+            query.into_dispatch(),
+            key.into_dispatch(),
+            value.into_dispatch(),
+            bias.into_dispatch(),
+            heads,
+        ));
+    }
+    composed::attention(query, key, value, bias, heads)
+}
+
 /// The rows of `weight` that `ids` names, `[batch, time, channels]`.
 pub(crate) fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     let [batch, time] = ids.dims();
@@ -190,6 +230,10 @@ pub fn adam_update(
 
 /// One step of an exponential moving average: `decay * average + (1 - decay) * value`.
 pub fn ema_update(average: Tensor<2>, value: Tensor<2>, decay: f64) -> Tensor<2> {
+    if is_cpu(&average.device()) {
+        let plain = |tensor: Tensor<2>| tensor.try_into_primitive::<Flex>().expect("on the CPU, without history");
+        return Tensor::from_primitive::<Flex>(fused::ema(plain(average), &plain(value), decay));
+    }
     average.mul_scalar(decay) + value.mul_scalar(1.0 - decay)
 }
 
@@ -278,6 +322,37 @@ mod tests {
                 "depthwise",
             );
         }
+    }
+
+    #[test]
+    fn fused_and_composed_convolutions_and_attention_give_the_same() {
+        let x = random(1, [3, 101, 12]);
+        for (kernel_size, first, taps, stride) in [(3, 0, 3, 1), (5, 0, 5, 1), (5, 0, 3, 1), (5, 2, 1, 1), (3, 0, 3, 2)]
+        {
+            let shape = Unfold { kernel_size, first, taps, stride };
+            compare(unfold(x.clone(), shape), composed::unfold(x.clone(), shape), grads!(x), &format!("{shape:?}"));
+        }
+        let even = random(2, [2, 8, 5]);
+        let shape = Unfold { kernel_size: 3, first: 0, taps: 3, stride: 2 };
+        compare(unfold(even.clone(), shape), composed::unfold(even.clone(), shape), grads!(even), "an even length");
+        let heads = 2;
+        let [cos, sin] = [3, 4].map(|seed| random(seed, [1, 1, 101, 6]).detach());
+        compare(
+            rotate(x.clone(), cos.clone(), sin.clone(), heads),
+            composed::rotate(x.clone(), cos, sin, heads),
+            grads!(x),
+            "rotate",
+        );
+        let (query, key, value) = (random(5, [3, 33, 12]), random(6, [3, 101, 12]), random(7, [3, 101, 12]));
+        // A row with all keys, one with some, one with a single one.
+        let bias = (0..3 * 101).map(|n| if n % 101 < [101, 40, 1][n / 101] { 0.0 } else { -1e4 }).collect::<Vec<f32>>();
+        let bias = Tensor::<4>::from_data(TensorData::new(bias, [3, 1, 1, 101]), &x.device());
+        compare(
+            attention(query.clone(), key.clone(), value.clone(), bias.clone(), heads),
+            composed::attention(query.clone(), key.clone(), value.clone(), bias, heads),
+            grads!(query, key, value),
+            "attention",
+        );
     }
 
     #[test]
