@@ -10,7 +10,7 @@
 //! | `lane.rs`, `lane/segments.rs` | [`DataLane`]: features on the data lane's device |
 //! | `preflight.rs` | the longest batch before the first step |
 //! | `guard.rs` | what each lane takes of its device, and that it stays below its limit |
-//! | `step.rs` | [`Learner`]: one step |
+//! | `step.rs`, `step/gradients.rs` | [`Learner`]: one step, its gradients |
 //! | `task/` | what is trained: [`task::Task`], the acoustic model, the vocoder |
 //! | `optim/` | [`Optimizer`], [`AdamW`], [`LearningRate`], [`LossScale`], [`Ema`] |
 //! | `reduce/` | sums and agreements over the processes of a run; one process |
