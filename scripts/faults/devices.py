@@ -13,8 +13,8 @@ INJECTED = {
 }
 
 
-def injected(bench, fault, number, reference):
-    random = bench.random("device", fault, number)
+def injected(bench, fault, case, reference):
+    random = bench.random("device", fault, case)
     folder = bench.fresh("device")
     more = settings(folder, random)
     timeout = ["--stall-timeout", "3"] if "hang" in fault else []
@@ -38,13 +38,13 @@ def injected(bench, fault, number, reference):
     return "error, then resumed" if outcome.code else "finished all the same"
 
 
-def without_memory(bench, number):
+def without_memory(bench, case):
     """A software GPU whose process may take so much and no more: less than the run needs, more than the program alone. The
     driver may give up (a signal); what is said must be an error in words, and the run may not be lost."""
-    random = bench.random("memory", number)
+    random = bench.random("memory", case)
     folder = bench.fresh("memory")
     more = on_gpus(folder, random)
-    needed = address_space(bench, more, number)
+    needed = address_space(bench, more)
     kilobytes = int(needed * random.uniform(0.3, 1.0))
     outcome = bench.train(folder, more, bench.gpus, steps=4, limit=f"ulimit -v {kilobytes}")
     limit = f"{kilobytes // 1024} of {needed // 1024} MB"
@@ -59,7 +59,7 @@ def without_memory(bench, number):
     return f"{how}, then resumed" if outcome.code else how
 
 
-def address_space(bench, more, number):
+def address_space(bench, more):
     """Kilobytes of addresses that a run takes at most when nothing stops it."""
     folder = bench.fresh("limit")
     child, most = bench.start(folder, [word.replace("/memory", "/limit") for word in more], bench.gpus, steps=4), 0
