@@ -6,6 +6,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Thread;
 use std::time::Instant;
 
 use burn::tensor::Tensor;
@@ -31,7 +32,7 @@ pub(super) struct Copy {
 }
 
 /// Copies buckets to the host and passes them on, until nobody has any more.
-pub(super) fn copy_all(copies: &Receiver<Copy>, commands: &Sender<Command>) {
+pub(super) fn copy_all(copies: &Receiver<Copy>, commands: &Sender<Command>, thread: &Thread) {
     for Copy { vector, cuts, tag, reply, copied } in copies {
         let values = match catch_unwind(AssertUnwindSafe(|| to_host(vector))) {
             Ok(values) => values,
@@ -44,6 +45,7 @@ pub(super) fn copy_all(copies: &Receiver<Copy>, commands: &Sender<Command>) {
         };
         let _ = copied.send(Ok(Instant::now()));
         let _ = commands.send(Command::Sum(vec![Sum { values: Values { segments: vec![values], cuts }, tag, reply }]));
+        thread.unpark();
     }
 }
 
@@ -101,14 +103,14 @@ impl Stream {
     fn leave(&mut self, bucket: usize) -> Option<Sum> {
         let (reply, summed) = channel();
         self.sums[bucket] = Some(summed);
-        let runs = self.layout.runs(bucket, &mut self.grads, &self.device);
         let (cuts, tag) = (self.layout.cuts(bucket), self.tag.wrapping_add(bucket as u16));
         if self.is_on_host {
-            let segments = runs.into_iter().map(to_host).collect();
+            let segments = self.layout.segments(bucket, &mut self.grads);
             return Some(Sum { values: Values { segments, cuts }, tag, reply });
         }
         let (copied, is_copied) = channel();
         self.copies.push(is_copied);
+        let runs = self.layout.runs(bucket, &mut self.grads, &self.device);
         self.session.copy(Copy { vector: joined(runs), cuts, tag, reply, copied });
         None
     }
@@ -119,7 +121,7 @@ impl Summing for Stream {
         if let Some(bucket) = self.take(index, grad)
             && let Some(sum) = self.leave(bucket)
         {
-            self.session.ask(Command::Sum(vec![sum]));
+            self.session.ask_thread(Command::Sum(vec![sum]));
         }
     }
 
