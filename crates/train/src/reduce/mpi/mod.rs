@@ -32,6 +32,7 @@ use self::stream::{Copy, Stream, copy_all};
 use self::worker::{Command, Next, Worker, run, turn};
 use super::buckets::Layout;
 use super::{Activity, Launched, Reduce, ReduceError, Summing, Vote};
+use crate::memory;
 
 pub use library::LibraryError;
 
@@ -67,6 +68,7 @@ impl Session {
     ///
     /// [`LibraryError`] if there is no MPI library, or not that of the launcher.
     pub fn start(launched: Launched) -> Result<Session, LibraryError> {
+        memory::use_huge_pages();
         let (ready, started) = channel();
         let (commands, taken) = channel();
         let here = Arc::new(Here::default());
