@@ -92,11 +92,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             sums.push(1e3 * (ended - trained).as_secs_f64());
         }
     }
+    // Of the slowest rank, as for the plain call that it is compared with.
+    let all = reduce.gather(&serde_json::to_vec(&median(&sums))?)?;
+    let sum_ms = all.iter().filter_map(|own| serde_json::from_slice(own).ok()).fold(0.0, f64::max);
     if reduce.rank() == 0 {
         let bytes: usize = shapes.iter().flatten().map(|[rows, columns]| 4 * rows * columns).sum();
         let library = session.as_ref().map(|session| session.version().to_owned());
         let report = json!({"world": reduce.world(), "library": library, "gradient_bytes": bytes, "step_ms": step_ms,
-            "steps": steps, "period_ms": median(&periods), "vote_ms": median(&votes), "sum_ms": median(&sums),
+            "steps": steps, "period_ms": median(&periods), "vote_ms": median(&votes), "sum_ms": sum_ms,
             "copy_ms": copy_ms(&shapes), "overlaps": !at_once, "huge_mb": memory::huge_bytes().map(|bytes| bytes as f64 / 1e6), "backward": 1.0 - first, "exposed": 1.0 - step_ms / median(&periods)});
         println!("{report}");
     }

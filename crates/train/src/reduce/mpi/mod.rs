@@ -46,7 +46,8 @@ struct Shared {
     version: String,
     here: Arc<Here>,
     commands: Sender<Command>,
-    worker: Arc<Mutex<Worker>>,
+    /// Makes what is under way go on.
+    turn: Box<dyn Fn() -> Next + Send + Sync>,
     /// The thread that talks to other ranks while this one computes.
     thread: Thread,
     /// Tags that are taken; all ranks count the same.
@@ -98,8 +99,8 @@ impl Session {
         let thread = spawned.thread().clone();
         let gone = || LibraryError::Start("its thread ended".to_owned());
         let (worker, rank, hosts, version) = started.recv().map_err(|_| gone())??;
-        let (tags, copies) = (AtomicU16::new(0), OnceLock::new());
-        Ok(Session(Arc::new(Shared { rank, hosts, version, here, commands, worker, thread, tags, copies })))
+        let (turn, tags, copies) = (Box::new(move || turn(&worker)), AtomicU16::new(0), OnceLock::new());
+        Ok(Session(Arc::new(Shared { rank, hosts, version, here, commands, turn, thread, tags, copies })))
     }
 
     /// The library that is at work.
@@ -167,7 +168,7 @@ impl Session {
                 Err(_) => break Err(ended()),
             }
             next.map(Next::rest);
-            next = Some(turn(&self.0.worker));
+            next = Some((self.0.turn)());
         };
         self.0.here.waits(false);
         result

@@ -160,3 +160,81 @@ impl Summing for Stream {
         Ok(Summed { values, grads, since })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU16;
+    use std::sync::{Arc, Mutex, OnceLock};
+
+    use burn::tensor::TensorData;
+
+    use super::super::Shared;
+    use super::super::here::Here;
+    use super::super::worker::Next;
+    use super::*;
+    use crate::reduce::Reduce;
+
+    /// Another rank, with the same gradients as this one.
+    struct Other(Mutex<Receiver<Command>>);
+
+    impl Other {
+        /// Takes what has left and answers; how much that was.
+        fn answer(&self) -> usize {
+            let commands = self.0.lock().expect("no panic");
+            let sums = commands.try_iter().flat_map(|command| match command {
+                Command::Sum(sums) => sums,
+                _ => panic!("only sums are asked for"),
+            });
+            let answer = |Sum { mut values, reply, .. }: Sum| {
+                values.segments.iter_mut().flatten().for_each(|value| *value *= 2.0);
+                reply.send(Ok(values.segments)).expect("somebody waits");
+            };
+            sums.map(answer).count()
+        }
+    }
+
+    fn session() -> (Session, Arc<Other>) {
+        let (commands, taken) = channel();
+        let other = Arc::new(Other(Mutex::new(taken)));
+        let answering = other.clone();
+        let turn = Box::new(move || {
+            answering.answer();
+            Next::Idle
+        });
+        let shared = Shared {
+            rank: 0,
+            hosts: vec!["a".to_owned(), "b".to_owned()],
+            version: String::new(),
+            here: Arc::new(Here::default()),
+            commands,
+            turn,
+            thread: std::thread::current(),
+            tags: AtomicU16::new(0),
+            copies: OnceLock::new(),
+        };
+        (Session(Arc::new(shared)), other)
+    }
+
+    #[test]
+    fn a_bucket_leaves_with_its_last_gradient_and_not_at_the_end_of_the_step() {
+        const PARAMETERS: usize = 16;
+        const VALUES: usize = 1 << 17;
+        let (mut session, other) = session();
+        let device = Device::flex();
+        let gradient =
+            |index: usize| Tensor::<2>::from_data(TensorData::new(vec![index as f32; VALUES], [VALUES, 1]), &device);
+        let order: Vec<usize> = (0..PARAMETERS).rev().collect();
+        let mut summing = session.begin(1, vec![Some([VALUES, 1]); PARAMETERS], &order, &device);
+        let mut left = Vec::new();
+        for &index in &order[..PARAMETERS - 1] {
+            summing.add(index, gradient(index));
+            left.push(other.answer());
+        }
+        // Buckets of 1, 8, 4, 2 and 1 parameters; the last one is whole at the end of the step.
+        assert_eq!(left, [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1]);
+        let rest = (0..PARAMETERS).map(|index| (index == 0).then(|| gradient(index))).collect();
+        let summed = summing.finish(Tensor::zeros([1], &device), Grads::of(rest)).expect("nobody is missing");
+        let sums = summed.grads.into_inner().into_iter().map(|grad| to_host(grad.expect("a gradient"))[VALUES - 1]);
+        assert_eq!(sums.collect::<Vec<f32>>(), (0..PARAMETERS).map(|index| 2.0 * index as f32).collect::<Vec<f32>>());
+    }
+}
