@@ -167,7 +167,9 @@ impl Session {
                 Err(TryRecvError::Empty) if next != Some(Next::Over) => {}
                 Err(_) => break Err(ended()),
             }
-            next.map(Next::rest);
+            if let Some(next) = next {
+                Next::rest(next);
+            }
             next = Some((self.0.turn)());
         };
         self.0.here.waits(false);
