@@ -1,13 +1,15 @@
 /* What an MPI library does by itself, beside which `benches/ranks.py` puts what Tandem does with it.
  *
- *   ranks allreduce BYTES ROUNDS STEP_MS   milliseconds of MPI_Allreduce of so many bytes of floats, in place, after a sleep: a simulated step
- *   ranks link                             between ranks 0 and 1: latency of a message there and back, speed when both send at once
+ *   ranks allreduce BYTES ROUNDS STEP_MS [huge]   milliseconds of MPI_Allreduce of so many bytes of floats, in place, after a sleep: a simulated step. With `huge`
+ *                                                 in huge pages and in another vector each round, as what Tandem adds up: gradients of a new step lie elsewhere
+ *   ranks link                                    between ranks 0 and 1: latency of a message there and back, speed when both send at once
  */
 #define _DEFAULT_SOURCE
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static int by_value(const void *a, const void *b) {
@@ -20,11 +22,20 @@ static double median(double *values, int count) {
     return values[count / 2];
 }
 
-static void allreduce(int rank, int world, long bytes, int rounds, double step_ms) {
-    int count = (int)(bytes / sizeof(float)), warm_up = 5;
-    float *values = malloc(count * sizeof(float));
+static float *vector(long bytes, int is_huge) {
+    long page = 2 << 20, whole = (bytes + page - 1) / page * page;
+    float *values = is_huge ? aligned_alloc(page, whole) : malloc(bytes);
+    if (is_huge) madvise(values, whole, MADV_HUGEPAGE);
+    return values;
+}
+
+static void allreduce(int rank, int world, long bytes, int rounds, double step_ms, int is_huge) {
+    int count = (int)(bytes / sizeof(float)), warm_up = 5, others = is_huge ? 3 : 1;
+    float *vectors[3];
+    for (int other = 0; other < others; other++) vectors[other] = vector(bytes, is_huge);
     double *ms = malloc(rounds * sizeof(double));
     for (int round = -warm_up; round < rounds; round++) {
+        float *values = vectors[(round + warm_up) % others];
         for (int at = 0; at < count; at++) values[at] = rank + 1.0f;
         MPI_Barrier(MPI_COMM_WORLD);
         usleep((useconds_t)(1e3 * step_ms));
@@ -88,9 +99,9 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
-    if (argc == 5 && !strcmp(argv[1], "allreduce")) allreduce(rank, world, atol(argv[2]), atoi(argv[3]), atof(argv[4]));
+    if (argc >= 5 && !strcmp(argv[1], "allreduce")) allreduce(rank, world, atol(argv[2]), atoi(argv[3]), atof(argv[4]), argc == 6 && !strcmp(argv[5], "huge"));
     else if (argc == 2 && !strcmp(argv[1], "link") && world >= 2) link_speed(rank);
-    else if (rank == 0) fprintf(stderr, "allreduce BYTES ROUNDS STEP_MS, or link (two ranks)\n");
+    else if (rank == 0) fprintf(stderr, "allreduce BYTES ROUNDS STEP_MS [huge], or link (two ranks)\n");
     MPI_Finalize();
     return 0;
 }

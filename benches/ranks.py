@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Several ranks: how fast gradients are added up, what of it is exposed, and whether `tandem simulate --world` says so beforehand.
 
-benches/ranks.py TANDEM SIMULATED_RANKS [--rounds N]
+benches/ranks.py TANDEM SIMULATED_RANKS [--rounds N] [--sums | --predictions]
 
 TANDEM is the program, SIMULATED_RANKS the example of that name (`cargo build --release -p tandem-cli -p tandem-train --example simulated_ranks`).
 Needs mpirun and mpicc (Debian: openmpi-bin libopenmpi-dev). What is compared runs in turn; figures are medians of the rounds.
@@ -49,6 +49,7 @@ def main():
     parser.add_argument("simulated_ranks")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--predictions", action="store_true", help="only these")
+    parser.add_argument("--sums", action="store_true", help="only these")
     options = parser.parse_args()
     tandem, simulated, rounds = os.path.abspath(options.tandem), os.path.abspath(options.simulated_ranks), range(options.rounds)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,18 +58,21 @@ def main():
         size = ranks(1, simulated, "--size", "tiny", "--steps", 1)["gradient_bytes"]
         print(f"gradients of the tiny model: {size / 1e6:.2f} MB; a step of {STEP_MS} ms is a sleep; {STEPS} steps, {options.rounds} rounds; 1-minute load {os.getloadavg()[0]:.1f}\n")
 
-        print("| ranks | step, ms | our sum, ms | plain MPI_Allreduce, ms | plain / ours, in each round |\n|---|---|---|---|---|")
+        print("| ranks | step, ms | our sum, ms | plain MPI_Allreduce, ms | plain / ours, in each round | plain in huge pages, ms | that / ours |\n|---|---|---|---|---|---|---|")
         links, backward = [], []
         for world in () if options.predictions else (2, 4):
             for step_ms in (1, STEP_MS):
-                ours, theirs = [], []
+                ours, theirs, huge = [], [], []
                 for _ in rounds:
                     # After the same sleep, which ends on no two ranks at the same moment.
                     ours.append(ranks(world, simulated, "--size", "tiny", "--step-ms", step_ms, "--steps", STEPS, "--at-once")["sum_ms"])
                     theirs.append(ranks(world, plain, "allreduce", size, STEPS, step_ms)["ms"])
-                ratios = [b / a for a, b in zip(ours, theirs)]
-                print(f"| {world} | {step_ms} | {spread(ours)} | {spread(theirs)} | {spread(ratios)} |", flush=True)
+                    huge.append(ranks(world, plain, "allreduce", size, STEPS, step_ms, "huge")["ms"])
+                ratios, ratios_huge = ([b / a for a, b in zip(ours, other)] for other in (theirs, huge))
+                print(f"| {world} | {step_ms} | {spread(ours)} | {spread(theirs)} | {spread(ratios)} | {spread(huge)} | {spread(ratios_huge)} |", flush=True)
 
+        if options.sums:
+            return
         print("\n| ranks | predicted step, ms | measured step, ms | measured / predicted, in each round | exposed, predicted | exposed, measured | exposed without overlap |\n|---|---|---|---|---|---|---|")
         for world in (2, 4):
             predicted, measured, shares, forecasts, at_once = [], [], [], [], []

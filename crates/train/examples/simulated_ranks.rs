@@ -18,7 +18,7 @@ use serde_json::json;
 use tandem_flow::{Cursor, Random};
 use tandem_model::{Device, HostInputs, ModelConfig, Size, weights};
 use tandem_train::reduce::{Agreed, Launched, Reduce, SingleProcess, Vote, mpi::Session};
-use tandem_train::{Grads, Learner, TrainConfig};
+use tandem_train::{Grads, Learner, TrainConfig, memory};
 
 const VOCABULARY: usize = 81;
 const N_MELS: usize = 80;
@@ -33,18 +33,18 @@ const WARM_UP: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // As the program does: fresh pages for every step would cost more than the sums.
-    tandem_train::memory::keep_freed_blocks();
+    memory::keep_freed_blocks();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1));
     let number = |name: &str, otherwise: f64| value(name).map_or(Ok(otherwise), |text| text.parse());
     let (step_ms, steps) = (number("--step-ms", 1.0)?, number("--steps", 3.0)? as usize);
     let at_once = arguments.iter().any(|word| word == "--at-once");
+    let session = Launched::from_env(|name| std::env::var(name).ok()).map(Session::start).transpose()?;
     let size = value("--size").map_or(Ok(Size::Smoke), |size| size.parse())?;
     let shapes = match value("--parameters") {
         Some(count) => vec![Some([count.parse::<usize>()? / MATRICES, 1]); MATRICES],
         None => shapes_of(size),
     };
-    let session = Launched::from_env(|name| std::env::var(name).ok()).map(Session::start).transpose()?;
     let mut reduce: Box<dyn Reduce> = match &session {
         Some(session) => Box::new(session.clone()),
         None => Box::new(SingleProcess),
@@ -92,12 +92,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             sums.push(1e3 * (ended - trained).as_secs_f64());
         }
     }
+    // Of the slowest rank, as for the plain call that it is compared with.
+    let all = reduce.gather(&serde_json::to_vec(&median(&sums))?)?;
+    let sum_ms = all.iter().filter_map(|own| serde_json::from_slice(own).ok()).fold(0.0, f64::max);
     if reduce.rank() == 0 {
         let bytes: usize = shapes.iter().flatten().map(|[rows, columns]| 4 * rows * columns).sum();
         let library = session.as_ref().map(|session| session.version().to_owned());
         let report = json!({"world": reduce.world(), "library": library, "gradient_bytes": bytes, "step_ms": step_ms,
-            "steps": steps, "period_ms": median(&periods), "vote_ms": median(&votes), "sum_ms": median(&sums),
-            "copy_ms": copy_ms(&shapes), "overlaps": !at_once, "backward": 1.0 - first, "exposed": 1.0 - step_ms / median(&periods)});
+            "steps": steps, "period_ms": median(&periods), "vote_ms": median(&votes), "sum_ms": sum_ms,
+            "copy_ms": copy_ms(&shapes), "overlaps": !at_once, "huge_mb": memory::huge_bytes().map(|bytes| bytes as f64 / 1e6), "backward": 1.0 - first, "exposed": 1.0 - step_ms / median(&periods)});
         println!("{report}");
     }
     if let Some(session) = &session {

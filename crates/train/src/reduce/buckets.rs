@@ -8,7 +8,7 @@ use crate::optim::Grads;
 
 /// A parameter of so many values is not copied beside others where its gradient is in the host's memory anyway. Each is a message of its
 /// own, so that smaller ones cost more than their copy.
-const LARGE: usize = 1 << 16;
+const LARGE: usize = 1 << 14;
 
 /// How gradients lie in buckets. The same on every rank.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct Layout {
     bucket_of: Vec<Option<usize>>,
 }
 
-/// Parameters that are added up together, in runs: a large one by itself, small ones together.
+/// Parameters that are added up together, in runs: each large one by itself, all small ones together.
 type Bucket = Vec<Vec<usize>>;
 
 impl Layout {
@@ -80,7 +80,7 @@ impl Layout {
         ends.collect()
     }
 
-    /// A bucket, run by run. What this rank lacks is zeros. Gradients are taken: those that lie in the host's memory are not copied.
+    /// A bucket, run by run. What this rank lacks is zeros.
     pub(crate) fn runs(&self, bucket: usize, grads: &mut [Option<Tensor<2>>], device: &Device) -> Vec<Tensor<1>> {
         let mut vector = |index: usize| {
             let length = self.length(index);
@@ -90,6 +90,23 @@ impl Layout {
             }
         };
         self.buckets[bucket].iter().map(|run| joined(run.iter().map(|index| vector(*index)).collect())).collect()
+    }
+
+    /// The same for gradients in the host's memory. Those of a run of their own are not copied.
+    pub(crate) fn segments(&self, bucket: usize, grads: &mut [Option<Tensor<2>>]) -> Vec<Vec<f32>> {
+        let mut values = |index: usize| match grads[index].take() {
+            Some(grad) => to_host(grad),
+            None => vec![0.0; self.length(index)],
+        };
+        let mut segment = |run: &Vec<usize>| match run[..] {
+            [index] => values(index),
+            _ => {
+                let mut all = Vec::with_capacity(run.iter().map(|index| self.length(*index)).sum());
+                run.iter().for_each(|index| all.extend_from_slice(&values(*index)));
+                all
+            }
+        };
+        self.buckets[bucket].iter().map(&mut segment).collect()
     }
 
     /// The tail.
@@ -110,18 +127,11 @@ fn values_of(bytes: u64) -> usize {
     (bytes / size_of::<f32>() as u64) as usize
 }
 
-/// Parameters in runs.
+/// Parameters in runs, the small ones last.
 fn runs_of(parameters: Vec<usize>, is_small: impl Fn(usize) -> bool) -> Bucket {
-    let mut runs: Bucket = Vec::new();
-    let mut joins = false;
-    for index in parameters {
-        match runs.last_mut() {
-            Some(run) if joins && is_small(index) => run.push(index),
-            _ => runs.push(vec![index]),
-        }
-        joins = is_small(index);
-    }
-    runs
+    let (small, large): (Vec<usize>, Vec<usize>) = parameters.into_iter().partition(|index| is_small(*index));
+    let small = (!small.is_empty()).then_some(small);
+    large.into_iter().map(|index| vec![index]).chain(small).collect()
 }
 
 /// Vectors one after the other.
@@ -132,8 +142,8 @@ pub(crate) fn joined(mut vectors: Vec<Tensor<1>>) -> Tensor<1> {
     }
 }
 
-pub(crate) fn to_host(vector: Tensor<1>) -> Vec<f32> {
-    vector.into_data().try_into_vec::<f32>().expect("gradients are single precision")
+pub(crate) fn to_host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_into_vec::<f32>().expect("gradients are single precision")
 }
 
 /// Sums on their way back to the device: those of a bucket are copied while later ones are still being added up.
@@ -213,10 +223,10 @@ mod tests {
         let layout = Layout::new(2, shapes(), &[]);
         assert_eq!(layout.len(), 2, "with the large one the last bucket is large enough");
         assert_eq!(layout.cuts(0), [10], "two small ones");
-        assert_eq!(layout.cuts(1), [BUCKET, BUCKET + 4, BUCKET + 4 + LARGE, BUCKET + 4 + LARGE + 1]);
+        assert_eq!(layout.cuts(1), [BUCKET, BUCKET + LARGE, BUCKET + LARGE + 5], "small ones come last, together");
         // What is not expected, or said twice, or not there, comes last or counts once.
         let layout = Layout::new(2, shapes(), &[6, 4, 3, 6, 1, 99]);
-        assert_eq!((layout.cuts(0), layout.cuts(1)), (vec![5], vec![BUCKET, BUCKET + 10, BUCKET + 10 + LARGE]));
+        assert_eq!((layout.cuts(0), layout.cuts(1)), (vec![5], vec![BUCKET, BUCKET + LARGE, BUCKET + LARGE + 10]));
         assert_eq!([0, 1, 3, 6, 99].map(|index| layout.bucket_of(index)), [Some(1), None, Some(1), Some(0), None]);
         assert_eq!((layout.parameters(0), layout.parameters(1)), (2, 4));
         let even = Layout::new(1, vec![Some([BUCKET, 1]); 16], &[]);
@@ -238,8 +248,8 @@ mod tests {
             let sum = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f32>>();
             let mut unpacking = layout.unpacking(&device);
             for bucket in (0..layout.len()).rev() {
-                let [mine, theirs] = [&mut first, &mut second].map(|grads| layout.runs(bucket, grads, &device));
-                let mine: Vec<Vec<f32>> = mine.into_iter().map(to_host).collect();
+                let mine = layout.segments(bucket, &mut first);
+                let theirs = layout.runs(bucket, &mut second, &device);
                 let lengths: Vec<usize> = mine.iter().map(Vec::len).collect();
                 let ends = (1..=lengths.len()).map(|runs| lengths[..runs].iter().sum::<usize>());
                 assert_eq!(ends.collect::<Vec<usize>>(), layout.cuts(bucket), "each run is a segment of its own");

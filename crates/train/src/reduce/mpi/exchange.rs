@@ -8,6 +8,7 @@
 //! `MPI_Iallreduce` would do it in one call; Open MPI 4.1 takes 2.3 times as long for it as for `MPI_Allreduce`, which blocks, and a thread that
 //! blocks sends no signs of life.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::library::{Library, Request};
@@ -15,6 +16,15 @@ use crate::reduce::ReduceError;
 
 /// Values that are added up before the next ones are: all ranks' fit into a core's nearest memory.
 const BLOCK: usize = 1024;
+
+/// Values of the largest message: a piece is added up while it is still in a core's memory, and sums leave while the next one comes.
+const PIECE: usize = 1 << 17;
+/// Pieces that are received at a time: one comes while another one is added up.
+const WINDOW: usize = 2;
+
+/// Messages begin at multiples of so many values, where they can: copies between two processes whose addresses differ by a few bytes only, but for whole pages, take
+/// four times as long on some processors.
+const ALIGNED: usize = 16;
 
 /// A vector that lies in segments, and how messages are cut.
 pub(super) struct Values {
@@ -47,47 +57,57 @@ pub(super) struct Exchange {
     rank: usize,
     world: usize,
     tag: u16,
-    /// Sums are known to those who added them up, and go to all others.
-    is_added: bool,
-    /// This rank's part of all others, by rank.
-    received: Vec<f32>,
-    pending: Vec<Request>,
+    /// Pieces of each rank's part, by rank.
+    pieces: Vec<Vec<Range<usize>>>,
+    /// Pieces of this rank's part that are on their way to it, in order, from the one that is added up next.
+    arriving: VecDeque<Arriving>,
+    /// Pieces of this rank's part that are added up.
+    added: usize,
+    /// Pieces of others' parts that are on their way to them, by rank, in order. Sums come back to where they lie.
+    leaving: Vec<VecDeque<Request>>,
+    /// Sums, there and back.
+    sums: Vec<Request>,
+}
+
+/// A piece of all other ranks.
+struct Arriving {
+    requests: Vec<Request>,
+    /// By rank, [`room_of`] apart.
+    values: Vec<f32>,
 }
 
 impl Exchange {
-    /// Begins one. All ranks give the same tag to the same vector. `received` is a vector that an earlier one left, or a new one.
-    pub(super) fn start(
-        values: Values,
-        tag: u16,
-        mut received: Vec<f32>,
-        library: &Library,
-    ) -> (Exchange, Result<(), ReduceError>) {
+    /// Begins one. All ranks give the same tag to the same vector.
+    pub(super) fn start(values: Values, tag: u16, library: &Library) -> (Exchange, Result<(), ReduceError>) {
         let (rank, world) = (library.rank, library.world);
-        // Longer than needed is as well.
-        let needed = (world - 1) * part(values.len(), rank, world).len();
-        received.resize(needed.max(received.len()), 0.0);
-        let mut exchange = Exchange { values, rank, world, tag, is_added: false, received, pending: Vec::new() };
+        let all = (0..world).map(|rank| pieces(part(values.len(), rank, world), &values.cuts)).collect();
+        let leaving = (0..world).map(|_| VecDeque::new()).collect();
+        let (arriving, sums) = (VecDeque::new(), Vec::new());
+        let mut exchange = Exchange { values, rank, world, tag, pieces: all, arriving, added: 0, leaving, sums };
         let begun = exchange.send_parts(library);
         (exchange, begun)
     }
 
-    /// Does what can be done now; whether that was all.
-    pub(super) fn go_on(&mut self, library: &Library) -> Result<bool, ReduceError> {
+    /// Does what can be done now; whether that was all. `rooms` are vectors to receive into that others left.
+    pub(super) fn go_on(&mut self, library: &Library, rooms: &mut Vec<Vec<f32>>) -> Result<bool, ReduceError> {
         loop {
-            // To ask for one drives all of them.
-            while let Some(last) = self.pending.last_mut() {
-                if !library.is_done(last)? {
-                    return Ok(false);
-                }
-                self.pending.pop();
+            self.receive_parts(library, rooms)?;
+            let Some(first) = self.arriving.front_mut() else { break };
+            if !are_done(&mut first.requests, library)? {
+                break;
             }
-            if self.is_added {
-                return Ok(true);
-            }
-            self.add();
-            self.is_added = true;
-            self.send_sums(library)?;
+            let values = std::mem::take(&mut first.values);
+            self.arriving.pop_front();
+            self.add(&values);
+            rooms.push(values);
+            self.send_sum(library)?;
+            self.added += 1;
         }
+        for from in self.others() {
+            self.receive_sums(from, library)?;
+        }
+        let is_sent = self.leaving.iter().all(VecDeque::is_empty);
+        Ok(are_done(&mut self.sums, library)? && is_sent && self.added == self.pieces[self.rank].len())
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
@@ -96,62 +116,100 @@ impl Exchange {
         (1..world).map(move |step| (rank + step) % world)
     }
 
-    fn part(&self, rank: usize) -> Range<usize> {
-        part(self.values.len(), rank, self.world)
-    }
-
     fn send_parts(&mut self, library: &Library) -> Result<(), ReduceError> {
-        let own = self.part(self.rank);
-        for from in self.others() {
-            let first = place(from, self.rank) * own.len();
-            for piece in pieces(own.clone(), &self.values.cuts) {
-                let room = &mut self.received[first + piece.start - own.start..first + piece.end - own.start];
+        for to in self.others() {
+            for piece in &self.pieces[to] {
+                let values = self.values.slice(piece.clone());
+                // SAFETY: nothing is received there before it is sent; if that never comes, the exchange is leaked.
+                self.leaving[to].push_back(unsafe { library.start_send_values(values, to, part_tag(self.tag)) }?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next pieces of this rank's part, as many as there may be at a time.
+    fn receive_parts(&mut self, library: &Library, rooms: &mut Vec<Vec<f32>>) -> Result<(), ReduceError> {
+        while self.arriving.len() < WINDOW {
+            let Some(piece) = self.pieces[self.rank].get(self.added + self.arriving.len()) else { break };
+            let (length, apart) = (piece.len(), room_of(piece));
+            let mut values = rooms.pop().unwrap_or_default();
+            // Longer than needed is as well.
+            values.resize(((self.world - 1) * apart).max(values.len()), 0.0);
+            let mut requests = Vec::with_capacity(self.world - 1);
+            let mut begun = Ok(());
+            for from in self.others() {
+                let room = &mut values[place(from, self.rank) * apart..][..length];
                 // SAFETY: the room is left alone until all is there; if that never comes, the exchange is leaked.
-                self.pending.push(unsafe { library.start_receive_values(room, from, self.tag) }?);
+                match unsafe { library.start_receive_values(room, from, part_tag(self.tag)) } {
+                    Ok(request) => requests.push(request),
+                    Err(error) => begun = Err(error),
+                }
             }
-        }
-        for to in self.others() {
-            for piece in pieces(self.part(to), &self.values.cuts) {
-                // SAFETY: as above; nothing is received there before it is sent.
-                self.pending.push(unsafe { library.start_send_values(self.values.slice(piece), to, self.tag) }?);
-            }
+            self.arriving.push_back(Arriving { requests, values });
+            begun?;
         }
         Ok(())
     }
 
-    fn send_sums(&mut self, library: &Library) -> Result<(), ReduceError> {
-        for from in self.others() {
-            for piece in pieces(self.part(from), &self.values.cuts) {
-                // SAFETY: as above; what was to be sent from there has been.
-                self.pending.push(unsafe { library.start_receive_values(self.values.slice(piece), from, self.tag) }?);
+    /// Sums of another rank's part, where that has been sent.
+    fn receive_sums(&mut self, from: usize, library: &Library) -> Result<(), ReduceError> {
+        while let Some(first) = self.leaving[from].front_mut() {
+            if !library.is_done(first)? {
+                break;
             }
-        }
-        for to in self.others() {
-            for piece in pieces(self.part(self.rank), &self.values.cuts) {
-                // SAFETY: as above; nothing is received there.
-                self.pending.push(unsafe { library.start_send_values(self.values.slice(piece), to, self.tag) }?);
-            }
+            let piece = self.pieces[from].len() - self.leaving[from].len();
+            self.leaving[from].pop_front();
+            let values = self.values.slice(self.pieces[from][piece].clone());
+            // SAFETY: as above.
+            self.sums.push(unsafe { library.start_receive_values(values, from, sum_tag(self.tag)) }?);
         }
         Ok(())
     }
 
-    /// Adds this rank's part of all ranks.
-    fn add(&mut self) {
-        let own = self.part(self.rank);
-        for piece in pieces(own.clone(), &self.values.cuts) {
-            let in_part = piece.start - own.start..piece.end - own.start;
-            let of = |rank: usize| {
-                let first = place(rank, self.rank) * own.len();
-                &self.received[first + in_part.start..first + in_part.end]
-            };
-            add_by_rank(self.values.slice(piece), self.rank, self.world, of);
-        }
+    fn own_piece(&self) -> Range<usize> {
+        self.pieces[self.rank][self.added].clone()
     }
 
-    /// The sums, when it is done, and a vector for another one.
-    pub(super) fn finish(self) -> (Vec<Vec<f32>>, Vec<f32>) {
-        (self.values.segments, self.received)
+    /// Adds the next piece of this rank's part of all ranks.
+    fn add(&mut self, others: &[f32]) {
+        let piece = self.own_piece();
+        let of = |rank: usize| &others[place(rank, self.rank) * room_of(&piece)..][..piece.len()];
+        add_by_rank(self.values.slice(piece.clone()), self.rank, self.world, of);
     }
+
+    fn send_sum(&mut self, library: &Library) -> Result<(), ReduceError> {
+        for to in self.others() {
+            let values = self.values.slice(self.own_piece());
+            // SAFETY: as above; nothing is received there.
+            self.sums.push(unsafe { library.start_send_values(values, to, sum_tag(self.tag)) }?);
+        }
+        Ok(())
+    }
+
+    /// The sums, when it is done.
+    pub(super) fn finish(self) -> Vec<Vec<f32>> {
+        self.values.segments
+    }
+}
+
+/// Whether all of these are done; those that are not are left. To ask for one drives all of them.
+fn are_done(requests: &mut Vec<Request>, library: &Library) -> Result<bool, ReduceError> {
+    while let Some(last) = requests.last_mut() {
+        if !library.is_done(last)? {
+            return Ok(false);
+        }
+        requests.pop();
+    }
+    Ok(true)
+}
+
+/// Parts and sums are on their way at the same time.
+fn part_tag(tag: u16) -> u16 {
+    2 * tag
+}
+
+fn sum_tag(tag: u16) -> u16 {
+    2 * tag + 1
 }
 
 /// Where a rank is among those who are not `own`.
@@ -159,9 +217,14 @@ fn place(rank: usize, own: usize) -> usize {
     if rank < own { rank } else { rank - 1 }
 }
 
+/// Room for a piece of one rank.
+fn room_of(piece: &Range<usize>) -> usize {
+    piece.len().next_multiple_of(ALIGNED)
+}
+
 /// The part of a vector that a rank adds up.
 fn part(length: usize, rank: usize, world: usize) -> Range<usize> {
-    let each = length.div_ceil(world);
+    let each = length.div_ceil(world).next_multiple_of(ALIGNED);
     (rank * each).min(length)..((rank + 1) * each).min(length)
 }
 
@@ -172,22 +235,34 @@ fn add_by_rank<'a>(values: &mut [f32], own: usize, world: usize, of: impl Fn(usi
     for (number, values) in values.chunks_mut(BLOCK).enumerate() {
         let length = values.len();
         let of = |rank| &of(rank)[number * BLOCK..][..length];
-        if own > 0 {
-            let before = &mut before[..length];
-            before.copy_from_slice(of(0));
-            (1..own).for_each(|rank| add(before, of(rank)));
-            add(values, before);
+        match own {
+            0 => {}
+            // The sum of two is the same in either order.
+            1 => add(values, of(0)),
+            _ => {
+                let before = &mut before[..length];
+                before.copy_from_slice(of(0));
+                (1..own).for_each(|rank| add(before, of(rank)));
+                add(values, before);
+            }
         }
         (own + 1..world).for_each(|rank| add(values, of(rank)));
     }
 }
 
-/// A range cut where messages are cut; nothing that is empty.
+/// A range cut where messages are cut, and where they would be too large; nothing that is empty.
 fn pieces(range: Range<usize>, cuts: &[usize]) -> Vec<Range<usize>> {
     let inside = cuts.iter().copied().filter(|cut| range.start < *cut && *cut < range.end);
-    let ends: Vec<usize> = inside.chain([range.end]).collect();
-    let starts = [range.start].into_iter().chain(ends.iter().copied());
-    starts.zip(ends.iter().copied()).map(|(start, end)| start..end).filter(|piece| !piece.is_empty()).collect()
+    let mut pieces = Vec::new();
+    let mut start = range.start;
+    for end in inside.chain([range.end]) {
+        while start < end {
+            let next = end.min(start + PIECE);
+            pieces.push(start..next);
+            start = next;
+        }
+    }
+    pieces
 }
 
 #[cfg(test)]
@@ -230,6 +305,7 @@ mod tests {
         assert_eq!(pieces(2..9, &[2, 4, 9, 12]), [2..4, 4..9]);
         assert_eq!(pieces(4..4, &[4]), Vec::<Range<usize>>::new());
         assert_eq!(pieces(0..3, &[]).first(), Some(&(0..3)));
+        assert_eq!(pieces(1..PIECE + 9, &[4]), [1..4, 4..PIECE + 4, PIECE + 4..PIECE + 9], "none is too large");
         let mut values = Values { segments: vec![vec![0.0, 1.0], vec![2.0, 3.0, 4.0], vec![5.0]], cuts: vec![2, 5, 6] };
         assert_eq!(values.len(), 6);
         for (range, expected) in [(0..2, &[0.0, 1.0][..]), (3..5, &[3.0, 4.0]), (5..6, &[5.0])] {

@@ -121,7 +121,8 @@ struct Constants {
     byte: Handle,
     float: Handle,
     errors_return: Handle,
-    status_ignore: *mut c_void,
+    /// An address.
+    status_ignore: usize,
 }
 
 impl Constants {
@@ -134,7 +135,7 @@ impl Constants {
                 byte: 0x4c00_010d,
                 float: 0x4c00_040a,
                 errors_return: 0x5400_0001,
-                status_ignore: without_provenance_mut(1),
+                status_ignore: 1,
             });
         }
         Ok(Constants {
@@ -142,12 +143,12 @@ impl Constants {
             byte: address("ompi_mpi_byte")?,
             float: address("ompi_mpi_float")?,
             errors_return: address("ompi_mpi_errors_return")?,
-            status_ignore: null_mut(),
+            status_ignore: 0,
         })
     }
 }
 
-/// MPI at work in this process. Used by the thread that started it, and by no other.
+/// MPI at work in this process. Used by one thread at a time; the one that started it also ends it.
 pub(super) struct Library {
     functions: Functions,
     constants: Constants,
@@ -194,6 +195,10 @@ impl Library {
         };
         if let Some(&code) = started.iter().find(|code| **code != 0) {
             return Err(LibraryError::Start(library.error_text(code)));
+        }
+        if provided < THREAD_SERIALIZED {
+            let text = format!("{} may be called by one thread only", library.version_text());
+            return Err(LibraryError::Start(text));
         }
         (library.rank, library.world) = (rank as usize, world as usize);
         library.version = library.version_text();
@@ -319,9 +324,9 @@ impl Library {
 
     /// Whether an operation is done; also drives all of them.
     pub(super) fn is_done(&self, request: &mut Request) -> Result<bool, ReduceError> {
-        let mut done = 0;
+        let (mut done, status) = (0, without_provenance_mut(self.constants.status_ignore));
         // SAFETY: the request is one that was begun and was not done yet.
-        let code = unsafe { (self.functions.test)(request, &mut done, self.constants.status_ignore) };
+        let code = unsafe { (self.functions.test)(request, &mut done, status) };
         self.checked(code).map(|()| done != 0)
     }
 

@@ -3,7 +3,7 @@
 //! | file | what it is responsible for |
 //! |---|---|
 //! | `mod.rs` | [`Session`]: what the rest of the program sees |
-//! | `worker.rs` | the thread that talks to other ranks |
+//! | `worker.rs` | what is said to other ranks, and by which thread |
 //! | `pulse.rs` | signs of life, and who is missing |
 //! | `here.rs` | where this rank's training thread is, and whether it still moves |
 //! | `stream.rs` | the gradients of a step, which leave while others are computed |
@@ -19,8 +19,9 @@ mod worker;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 use tandem_model::Device;
@@ -28,9 +29,10 @@ use tandem_model::Device;
 use self::here::Here;
 use self::library::Library;
 use self::stream::{Copy, Stream, copy_all};
-use self::worker::{Command, Worker};
+use self::worker::{Command, Next, Worker, run, turn};
 use super::buckets::Layout;
 use super::{Activity, Launched, Reduce, ReduceError, Summing, Vote};
+use crate::memory;
 
 pub use library::LibraryError;
 
@@ -44,6 +46,10 @@ struct Shared {
     version: String,
     here: Arc<Here>,
     commands: Sender<Command>,
+    /// Makes what is under way go on.
+    turn: Box<dyn Fn() -> Next + Send + Sync>,
+    /// The thread that talks to other ranks while this one computes.
+    thread: Thread,
     /// Tags that are taken; all ranks count the same.
     tags: AtomicU16,
     /// The thread that copies gradients from a device, from the first one on.
@@ -63,11 +69,12 @@ impl Session {
     ///
     /// [`LibraryError`] if there is no MPI library, or not that of the launcher.
     pub fn start(launched: Launched) -> Result<Session, LibraryError> {
+        memory::use_huge_pages();
         let (ready, started) = channel();
         let (commands, taken) = channel();
         let here = Arc::new(Here::default());
         let shared = here.clone();
-        let run = move || {
+        let body = move || {
             let joined = Library::start(launched.launcher, launched.world).and_then(|library| {
                 let records = library.gather(&Record::own().to_bytes());
                 let records = records.map_err(|error| LibraryError::Start(error.to_string()))?;
@@ -75,24 +82,25 @@ impl Session {
                 let hosts: Vec<String> = records.iter().map(|record| record.host.clone()).collect();
                 let (rank, version) = (library.rank, library.version.clone());
                 let peers = Record::peers(records, rank);
-                let worker = Worker::new(library, taken, shared, peers);
+                let worker = Worker::new(library, taken, shared.clone(), peers);
                 let worker = worker.map_err(|error| LibraryError::Start(error.to_string()))?;
-                Ok((worker, rank, hosts, version))
+                Ok((Arc::new(Mutex::new(worker)), rank, hosts, version))
             });
             match joined {
                 Err(error) => drop(ready.send(Err(error))),
                 Ok((worker, rank, hosts, version)) => {
-                    drop(ready.send(Ok((rank, hosts, version))));
-                    worker.run();
+                    drop(ready.send(Ok((worker.clone(), rank, hosts, version))));
+                    run(&worker, &shared);
                 }
             }
         };
-        let spawned = std::thread::Builder::new().name("reduce".to_owned()).spawn(run);
-        spawned.map_err(|error| LibraryError::Start(error.to_string()))?;
+        let spawned = std::thread::Builder::new().name("reduce".to_owned()).spawn(body);
+        let spawned = spawned.map_err(|error| LibraryError::Start(error.to_string()))?;
+        let thread = spawned.thread().clone();
         let gone = || LibraryError::Start("its thread ended".to_owned());
-        let (rank, hosts, version) = started.recv().map_err(|_| gone())??;
-        let (tags, copies) = (AtomicU16::new(0), OnceLock::new());
-        Ok(Session(Arc::new(Shared { rank, hosts, version, here, commands, tags, copies })))
+        let (worker, rank, hosts, version) = started.recv().map_err(|_| gone())??;
+        let (turn, tags, copies) = (Box::new(move || turn(&worker)), AtomicU16::new(0), OnceLock::new());
+        Ok(Session(Arc::new(Shared { rank, hosts, version, here, commands, turn, thread, tags, copies })))
     }
 
     /// The library that is at work.
@@ -130,6 +138,7 @@ impl Session {
             // The thread that would tell them is gone: they hear nothing of this rank any more, and end by that.
             std::process::exit(code.into());
         }
+        self.0.thread.unpark();
         loop {
             std::thread::sleep(Duration::from_secs(3600));
         }
@@ -143,21 +152,40 @@ impl Session {
     pub fn leave(&self) -> Result<(), ReduceError> {
         self.0.here.note(Activity::End, 0);
         let (reply, done) = channel();
-        self.ask(Command::Leave(reply));
-        self.wait(&done)
+        self.ask_thread(Command::Leave(reply));
+        // By the thread that started MPI: none but that one may end it.
+        done.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Waits for others: as long as it takes.
+    /// Waits for others: as long as it takes. What is under way is driven by this thread meanwhile.
     fn wait<T>(&self, reply: &Receiver<Result<T, ReduceError>>) -> Result<T, ReduceError> {
         self.0.here.waits(true);
-        let result = reply.recv().unwrap_or_else(|_| Err(ended()));
+        let mut next = None;
+        let result = loop {
+            match reply.try_recv() {
+                Ok(result) => break result,
+                Err(TryRecvError::Empty) if next != Some(Next::Over) => {}
+                Err(_) => break Err(ended()),
+            }
+            if let Some(next) = next {
+                Next::rest(next);
+            }
+            next = Some((self.0.turn)());
+        };
         self.0.here.waits(false);
         result
     }
 
+    /// Asks for something. Either the answer is waited for, or the thread is unparked.
     fn ask(&self, command: Command) {
-        // Without the thread nobody answers, which is an error where the answer is waited for.
+        // If nobody takes it, nobody answers, which is an error where the answer is waited for.
         let _ = self.0.commands.send(command);
+    }
+
+    /// Has something done while this thread computes.
+    fn ask_thread(&self, command: Command) {
+        self.ask(command);
+        self.0.thread.unpark();
     }
 
     /// So many tags, one after the other, that no sum of this step and of the last ones has.
@@ -169,9 +197,9 @@ impl Session {
     fn copy(&self, copy: Copy) {
         let copies = self.0.copies.get_or_init(|| {
             let (copies, taken) = channel();
-            let commands = self.0.commands.clone();
-            let run = move || copy_all(&taken, &commands);
-            std::thread::Builder::new().name("gradients".to_owned()).spawn(run).expect("a thread starts");
+            let (commands, thread) = (self.0.commands.clone(), self.0.thread.clone());
+            let body = move || copy_all(&taken, &commands, &thread);
+            std::thread::Builder::new().name("gradients".to_owned()).spawn(body).expect("a thread starts");
             copies
         });
         // Without the thread nobody says that it is copied, which is an error where that is waited for.

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Thread;
 use std::time::Instant;
 
 use burn::tensor::Tensor;
@@ -31,7 +32,7 @@ pub(super) struct Copy {
 }
 
 /// Copies buckets to the host and passes them on, until nobody has any more.
-pub(super) fn copy_all(copies: &Receiver<Copy>, commands: &Sender<Command>) {
+pub(super) fn copy_all(copies: &Receiver<Copy>, commands: &Sender<Command>, thread: &Thread) {
     for Copy { vector, cuts, tag, reply, copied } in copies {
         let values = match catch_unwind(AssertUnwindSafe(|| to_host(vector))) {
             Ok(values) => values,
@@ -44,6 +45,7 @@ pub(super) fn copy_all(copies: &Receiver<Copy>, commands: &Sender<Command>) {
         };
         let _ = copied.send(Ok(Instant::now()));
         let _ = commands.send(Command::Sum(vec![Sum { values: Values { segments: vec![values], cuts }, tag, reply }]));
+        thread.unpark();
     }
 }
 
@@ -101,14 +103,14 @@ impl Stream {
     fn leave(&mut self, bucket: usize) -> Option<Sum> {
         let (reply, summed) = channel();
         self.sums[bucket] = Some(summed);
-        let runs = self.layout.runs(bucket, &mut self.grads, &self.device);
         let (cuts, tag) = (self.layout.cuts(bucket), self.tag.wrapping_add(bucket as u16));
         if self.is_on_host {
-            let segments = runs.into_iter().map(to_host).collect();
+            let segments = self.layout.segments(bucket, &mut self.grads);
             return Some(Sum { values: Values { segments, cuts }, tag, reply });
         }
         let (copied, is_copied) = channel();
         self.copies.push(is_copied);
+        let runs = self.layout.runs(bucket, &mut self.grads, &self.device);
         self.session.copy(Copy { vector: joined(runs), cuts, tag, reply, copied });
         None
     }
@@ -119,7 +121,7 @@ impl Summing for Stream {
         if let Some(bucket) = self.take(index, grad)
             && let Some(sum) = self.leave(bucket)
         {
-            self.session.ask(Command::Sum(vec![sum]));
+            self.session.ask_thread(Command::Sum(vec![sum]));
         }
     }
 
@@ -156,5 +158,83 @@ impl Summing for Stream {
         }
         let (values, grads) = unpacking.finish(self.session.wait(&tail)?.concat());
         Ok(Summed { values, grads, since })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU16;
+    use std::sync::{Arc, Mutex, OnceLock};
+
+    use burn::tensor::TensorData;
+
+    use super::super::Shared;
+    use super::super::here::Here;
+    use super::super::worker::Next;
+    use super::*;
+    use crate::reduce::Reduce;
+
+    /// Another rank, with the same gradients as this one.
+    struct Other(Mutex<Receiver<Command>>);
+
+    impl Other {
+        /// Takes what has left and answers; how much that was.
+        fn answer(&self) -> usize {
+            let commands = self.0.lock().expect("no panic");
+            let sums = commands.try_iter().flat_map(|command| match command {
+                Command::Sum(sums) => sums,
+                _ => panic!("only sums are asked for"),
+            });
+            let answer = |Sum { mut values, reply, .. }: Sum| {
+                values.segments.iter_mut().flatten().for_each(|value| *value *= 2.0);
+                reply.send(Ok(values.segments)).expect("somebody waits");
+            };
+            sums.map(answer).count()
+        }
+    }
+
+    fn session() -> (Session, Arc<Other>) {
+        let (commands, taken) = channel();
+        let other = Arc::new(Other(Mutex::new(taken)));
+        let answering = other.clone();
+        let turn = Box::new(move || {
+            answering.answer();
+            Next::Idle
+        });
+        let shared = Shared {
+            rank: 0,
+            hosts: vec!["a".to_owned(), "b".to_owned()],
+            version: String::new(),
+            here: Arc::new(Here::default()),
+            commands,
+            turn,
+            thread: std::thread::current(),
+            tags: AtomicU16::new(0),
+            copies: OnceLock::new(),
+        };
+        (Session(Arc::new(shared)), other)
+    }
+
+    #[test]
+    fn a_bucket_leaves_with_its_last_gradient_and_not_at_the_end_of_the_step() {
+        const PARAMETERS: usize = 16;
+        const VALUES: usize = 1 << 17;
+        let (mut session, other) = session();
+        let device = Device::flex();
+        let gradient =
+            |index: usize| Tensor::<2>::from_data(TensorData::new(vec![index as f32; VALUES], [VALUES, 1]), &device);
+        let order: Vec<usize> = (0..PARAMETERS).rev().collect();
+        let mut summing = session.begin(1, vec![Some([VALUES, 1]); PARAMETERS], &order, &device);
+        let mut left = Vec::new();
+        for &index in &order[..PARAMETERS - 1] {
+            summing.add(index, gradient(index));
+            left.push(other.answer());
+        }
+        // Buckets of 1, 8, 4, 2 and 1 parameters; the last one is whole at the end of the step.
+        assert_eq!(left, [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1]);
+        let rest = (0..PARAMETERS).map(|index| (index == 0).then(|| gradient(index))).collect();
+        let summed = summing.finish(Tensor::zeros([1], &device), Grads::of(rest)).expect("nobody is missing");
+        let sums = summed.grads.into_inner().into_iter().map(|grad| to_host(grad.expect("a gradient"))[VALUES - 1]);
+        assert_eq!(sums.collect::<Vec<f32>>(), (0..PARAMETERS).map(|index| 2.0 * index as f32).collect::<Vec<f32>>());
     }
 }

@@ -1,8 +1,9 @@
-//! The thread that talks to other ranks, and does nothing else: it starts sums, makes them go on while the trainer copies the next
-//! bucket, sends signs of life, and ends everything when a rank is missing. All calls of the library are made here.
+//! Talks to other ranks: starts sums, makes them go on, sends signs of life, and ends everything when a rank is missing. All calls of the library are
+//! made here, by two threads that take turns: one that does nothing else, while the trainer computes, and the trainer while it waits. To wake the other one up and
+//! be woken up by it would take a good part of the time of a sum.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::exchange::{Exchange, Values};
@@ -16,15 +17,15 @@ const LOOK: Duration = Duration::from_millis(100);
 /// While nothing is under way, messages are looked for so often.
 const IDLE: Duration = Duration::from_millis(50);
 /// While something is under way that the trainer waits for: first again and again, as long as it takes when all ranks are there, then with pauses, so
-/// that others have the cores while this one waits for a rank that is late. With pauses as well while the trainer has something better to do than to wait.
+/// that others have the cores while this one waits for a rank that is late. With pauses as well while the trainer computes.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 /// For the last words of rank 0 to arrive before it ends the job.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 /// The same when rank 0 itself is stuck: another rank has to say so.
 const LAST_WORDS_OF_OTHERS: Duration = Duration::from_secs(2);
-/// Sums whose messages cannot be confused: far more than are ever under way, and fewer than there are tags.
-const TAGS: u16 = 16_384;
+/// Sums whose messages cannot be confused: far more than are ever under way, and fewer than there are tags (two for each).
+const TAGS: u16 = 8_192;
 /// Exit code of a rank whose training thread does not move: that of a failure.
 const STUCK_CODE: u8 = 1;
 /// How long a rank that failed waits for rank 0, which saves what was learned and then ends the job.
@@ -61,25 +62,20 @@ enum Work {
 
 impl Work {
     /// Drives it; whether it is done.
-    fn is_done(&mut self, library: &Library) -> Result<bool, ReduceError> {
+    fn is_done(&mut self, library: &Library, rooms: &mut Vec<Vec<f32>>) -> Result<bool, ReduceError> {
         match self {
             Work::Gather { request, .. } | Work::Leave { request, .. } => library.is_done(request),
-            Work::Sum { exchange, .. } => exchange.go_on(library),
+            Work::Sum { exchange, .. } => exchange.go_on(library, rooms),
         }
     }
 
-    /// Hands the result over, and leaves a vector for another sum. The trainer may have given up; then nobody hears it.
-    fn finish(self) -> Option<Vec<f32>> {
+    /// Hands the result over. The trainer may have given up; then nobody hears it.
+    fn finish(self) {
         match self {
             Work::Gather { all, reply, .. } => drop(reply.send(Ok(all))),
             Work::Leave { reply, .. } => drop(reply.send(Ok(()))),
-            Work::Sum { exchange, reply } => {
-                let (sums, received) = exchange.finish();
-                drop(reply.send(Ok(sums)));
-                return Some(received);
-            }
+            Work::Sum { exchange, reply } => drop(reply.send(Ok(exchange.finish()))),
         }
-        None
     }
 
     /// The library may still look at what it was given: that is leaked.
@@ -101,6 +97,55 @@ impl Work {
     }
 }
 
+/// What a thread does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing is under way.
+    Idle,
+    /// Again, at once.
+    Spin,
+    /// Again, when others have had the core.
+    Yield,
+    /// Again, soon.
+    Pause,
+    /// This rank has left.
+    Over,
+}
+
+impl Next {
+    /// Until the next turn of the trainer, which waits for something.
+    pub(super) fn rest(self) {
+        match self {
+            Next::Spin => std::hint::spin_loop(),
+            Next::Yield => std::thread::yield_now(),
+            Next::Idle | Next::Pause | Next::Over => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// The thread that does nothing else. Who gives it something to do unparks it.
+pub(super) fn run(worker: &Mutex<Worker>, here: &Here) {
+    loop {
+        let next = match worker.try_lock() {
+            Ok(mut worker) => worker.turn(),
+            Err(TryLockError::Poisoned(worker)) => worker.into_inner().turn(),
+            Err(TryLockError::WouldBlock) => Next::Idle,
+        };
+        match next {
+            Next::Over => return,
+            Next::Idle => std::thread::park_timeout(IDLE),
+            // It is the trainer's turn, as long as that takes.
+            _ if here.is_waiting() => std::thread::park_timeout(IDLE),
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// A turn of the trainer, which waits for something.
+pub(super) fn turn(worker: &Mutex<Worker>) -> Next {
+    worker.lock().unwrap_or_else(PoisonError::into_inner).turn()
+}
+
 pub(super) struct Worker {
     library: Library,
     commands: Receiver<Command>,
@@ -110,8 +155,11 @@ pub(super) struct Worker {
     is_crowded: bool,
     /// In the order in which they were begun.
     under_way: Vec<Work>,
-    /// What sums were received into, for the next ones.
-    received: Vec<Vec<f32>>,
+    /// What parts of sums were received into, for the next ones: pages that are new in every step would take longer than the sum.
+    rooms: Vec<Vec<f32>>,
+    /// When something was begun or done last.
+    went_on: Instant,
+    has_left: bool,
     /// Messages that are being sent, with their receivers.
     sending: Vec<(usize, Request, Vec<u8>)>,
     receiving: Vec<(usize, Request, Vec<u8>)>,
@@ -141,7 +189,9 @@ impl Worker {
             watch,
             is_crowded,
             under_way: Vec::new(),
-            received: Vec::new(),
+            rooms: Vec::new(),
+            went_on: now,
+            has_left: false,
             sending: Vec::new(),
             receiving: Vec::new(),
             said: now,
@@ -155,44 +205,45 @@ impl Worker {
         Ok(worker)
     }
 
-    pub(super) fn run(mut self) {
-        let mut eager_since = Instant::now();
+    /// Does what can be done now.
+    fn turn(&mut self) -> Next {
+        if self.has_left {
+            return Next::Over;
+        }
+        let now = Instant::now();
         loop {
-            let command = match self.under_way.is_empty() {
-                true => match self.commands.recv_timeout(IDLE) {
-                    Ok(command) => Some(command),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    // The run ended without a word, as by a panic.
-                    Err(RecvTimeoutError::Disconnected) => self.library.abort(1),
-                },
-                false => self.commands.try_recv().ok(),
-            };
-            if let Some(command) = command {
-                eager_since = Instant::now();
-                self.take(command);
-            }
-            let before = self.under_way.len();
-            self.go_on();
-            if self.under_way.len() < before {
-                eager_since = Instant::now();
-            }
-            if let Some(Work::Leave { .. }) = self.under_way.first()
-                && self.ended.is_none()
-                && self.all_left()
-            {
-                return;
-            }
-            if self.ending.is_some_and(|(at, _)| Instant::now() >= at) {
-                let (_, code) = self.ending.unwrap_or((Instant::now(), 1));
-                self.library.abort(code);
-            }
-            if !self.under_way.is_empty() {
-                match self.here.is_waiting() && eager_since.elapsed() < EAGER {
-                    true if self.is_crowded => std::thread::yield_now(),
-                    true => std::hint::spin_loop(),
-                    false => std::thread::sleep(PAUSE),
+            match self.commands.try_recv() {
+                Ok(command) => {
+                    self.went_on = now;
+                    self.take(command);
                 }
+                // The run ended without a word, as by a panic.
+                Err(TryRecvError::Disconnected) if self.under_way.is_empty() => self.library.abort(1),
+                Err(_) => break,
             }
+        }
+        let before = self.under_way.len();
+        self.go_on(now);
+        if self.under_way.len() < before {
+            self.went_on = now;
+        }
+        if let Some(Work::Leave { .. }) = self.under_way.first()
+            && self.ended.is_none()
+            && self.all_left()
+        {
+            self.has_left = true;
+            return Next::Over;
+        }
+        if let Some((at, code)) = self.ending
+            && now >= at
+        {
+            self.library.abort(code);
+        }
+        match self.under_way.is_empty() {
+            true => Next::Idle,
+            false if now.saturating_duration_since(self.went_on) >= EAGER => Next::Pause,
+            false if self.is_crowded => Next::Yield,
+            false => Next::Spin,
         }
     }
 
@@ -222,9 +273,7 @@ impl Worker {
         if self.ended.is_some() {
             return self.refuse(reply);
         }
-        // Pages that are new in every step would take longer than the sum.
-        let received = self.received.pop().unwrap_or_default();
-        let (exchange, begun) = Exchange::start(values, tag % TAGS, received, &self.library);
+        let (exchange, begun) = Exchange::start(values, tag % TAGS, &self.library);
         self.begin(Work::Sum { exchange, reply }, begun);
     }
 
@@ -303,18 +352,14 @@ impl Worker {
     }
 
     /// Everything that is under way, once. An error of the library ends the run, but not the looking for who is missing.
-    fn go_on(&mut self) {
-        let now = Instant::now();
+    fn go_on(&mut self, now: Instant) {
         let looks = now - self.looked >= LOOK;
         let mut at = 0;
         while at < self.under_way.len() {
             let is_leave = matches!(self.under_way[at], Work::Leave { .. });
-            match if is_leave { Ok(false) } else { self.under_way[at].is_done(&self.library) } {
+            match if is_leave { Ok(false) } else { self.under_way[at].is_done(&self.library, &mut self.rooms) } {
                 Ok(false) => at += 1,
-                Ok(true) => {
-                    let left = self.under_way.remove(at).finish();
-                    self.received.extend(left);
-                }
+                Ok(true) => self.under_way.remove(at).finish(),
                 Err(error) => self.end(error),
             }
         }
@@ -407,7 +452,7 @@ impl Worker {
     /// Whether all ranks have come to the end; then MPI is over.
     fn all_left(&mut self) -> bool {
         let Some(leave) = self.under_way.first_mut() else { return false };
-        match leave.is_done(&self.library) {
+        match leave.is_done(&self.library, &mut self.rooms) {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
@@ -420,7 +465,7 @@ impl Worker {
             std::mem::forget(bytes);
         }
         self.library.finish();
-        self.under_way.drain(..).for_each(|work| drop(work.finish()));
+        self.under_way.drain(..).for_each(Work::finish);
         true
     }
 }
