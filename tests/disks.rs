@@ -72,3 +72,16 @@ fn a_run_on_a_full_disk_says_what_to_do_and_resumes() {
     assert_eq!(work.losses("run"), work.losses("whole"));
     assert_eq!(work.weights("run", 4), work.weights("whole", 4));
 }
+
+#[test]
+fn which_checkpoint_is_the_best_cannot_be_noted_and_that_is_said() {
+    let work = Workplace::new(12, 1);
+    let settings = "--batch-size 4 --max-steps 4 --checkpoint-every 2 --validate-every 2 --keep 1 --backend cpu";
+    let best = work.path("run/checkpoints/best");
+    std::fs::create_dir_all(best.join("in the way")).expect("a folder");
+    let output = run(&work.arguments("run", settings).join(" "));
+    assert!(output.status.success(), "the checkpoints themselves are whole: {}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("\"checkpoint_failed\"") && text.contains("checkpoints/best"), "{text}");
+    assert_eq!(last_step(&work.path("run")), Some(4));
+}

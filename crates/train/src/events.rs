@@ -125,7 +125,7 @@ pub enum Event<'a> {
         /// Where.
         path: &'a std::path::Path,
     },
-    /// A checkpoint could not be written; the run continues.
+    /// A checkpoint could not be written, or that it is the best could not be noted; the run continues.
     CheckpointFailed {
         /// Of this step.
         step: u64,
