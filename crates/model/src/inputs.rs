@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use rayon::prelude::*;
 use tandem_flow::Random;
 
 use crate::aligner::state_durations;
@@ -527,11 +526,11 @@ fn dropout(
 ) -> Tensor<3> {
     let mut values = vec![0.0; seeds.len() * time * channels];
     let bound = (f64::from(share) * u64::MAX as f64) as u64;
-    values.par_chunks_mut(time * channels).zip(seeds).zip(lengths).for_each(|((row, &seed), &length)| {
+    for ((row, &seed), &length) in values.chunks_mut(time * channels).zip(seeds).zip(lengths) {
         let mut random = Random::at(&[seed, place]);
         for value in &mut row[..length * channels] {
             *value = if random.next() < bound { 0.0 } else { 1.0 / (1.0 - share) };
         }
-    });
+    }
     to_device(values, [seeds.len(), time, channels], device)
 }
