@@ -35,11 +35,14 @@ impl<T: SpeechTask> TaskTrainer<T> {
             Ok(path) => {
                 self.state.saved = Some(step);
                 self.state.best = checkpoint.state.best;
-                on_event(Event::Checkpoint { step, path: &path });
                 // Noted before others are deleted; when it cannot be, nothing is, and the next checkpoint tries again.
-                match checkpoints.correct_best(self.state.best.map(|(_, step)| step)) {
-                    Ok(()) => checkpoints.prune(self.settings.run.keep),
-                    Err(error) => on_event(Event::CheckpointFailed { step, error: &error }),
+                let noted = checkpoints.correct_best(self.state.best.map(|(_, step)| step));
+                if noted.is_ok() {
+                    checkpoints.prune(self.settings.run.keep);
+                }
+                on_event(Event::Checkpoint { step, path: &path });
+                if let Err(error) = &noted {
+                    on_event(Event::CheckpointFailed { step, error });
                 }
                 Ok(())
             }
