@@ -46,7 +46,7 @@ struct Shared {
     version: String,
     here: Arc<Here>,
     commands: Sender<Command>,
-    /// Makes what is under way go on.
+    /// Drives what is under way.
     turn: Box<dyn Fn() -> Next + Send + Sync>,
     /// The thread that talks to other ranks while this one computes.
     thread: Thread,

@@ -1,4 +1,4 @@
-//! Talks to other ranks: starts sums, makes them go on, sends signs of life, and ends everything when a rank is missing. All calls of the library are
+//! Talks to other ranks: starts sums, drives them, sends signs of life, and ends everything when a rank is missing. All calls of the library are
 //! made here, by two threads that take turns: one that does nothing else, while the trainer computes, and the trainer while it waits. To wake the other one up and
 //! be woken up by it would take a good part of the time of a sum.
 
