@@ -179,3 +179,7 @@ pub(super) fn adam_update(
         new_square.mask_where(keep, square),
     )
 }
+
+pub(super) fn ema_update(average: Tensor<2>, value: Tensor<2>, decay: f64) -> Tensor<2> {
+    average.mul_scalar(decay) + value.mul_scalar(1.0 - decay)
+}

@@ -234,7 +234,7 @@ pub fn ema_update(average: Tensor<2>, value: Tensor<2>, decay: f64) -> Tensor<2>
         let plain = |tensor: Tensor<2>| tensor.try_into_primitive::<Flex>().expect("on the CPU, without history");
         return Tensor::from_primitive::<Flex>(fused::ema(plain(average), &plain(value), decay));
     }
-    average.mul_scalar(decay) + value.mul_scalar(1.0 - decay)
+    composed::ema_update(average, value, decay)
 }
 
 #[cfg(test)]
@@ -452,5 +452,15 @@ mod tests {
             assert_eq!(unchanged, !norm.is_finite(), "norm {norm}");
         }
         assert_close(&values(square_sum(value.clone())), &values(composed::square_sum(value)), "square sum");
+    }
+
+    #[test]
+    fn fused_and_composed_averages_are_the_same_to_the_bit_and_leave_the_old_one() {
+        let [average, value] = [1, 2].map(|seed| random(seed, [5, 33]).inner());
+        let before = values(average.clone());
+        let fused = values(ema_update(average.clone(), value.clone(), 0.99));
+        assert_eq!(fused, values(composed::ema_update(average.clone(), value, 0.99)));
+        assert_eq!(values(average), before, "somebody else holds it");
+        assert_ne!(fused, before);
     }
 }
