@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use serde_json::json;
 use tandem_flow::{Cursor, Random};
-use tandem_model::burn::optim::GradientsParams;
 use tandem_model::weights::{self, HostTensor, Tensors};
 use tandem_model::{
     Device, HostInputs, HostReference, InputShape, Losses, ModelConfig, REFERENCE_FRAMES, Size, Totals, Voice,
@@ -143,7 +142,7 @@ fn export(dir: &Path, size: Size) {
     let named: serde_json::Map<_, _> =
         Losses::NAMES.iter().zip(values).map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     put("losses.json", serde_json::Value::Object(named).to_string().as_bytes());
-    let grads = Grads::new(GradientsParams::from_grads(losses.total().backward(), &voice), &voice).export(&voice);
+    let grads = Grads::new(losses.total().backward(), &voice).export(&voice);
     put("grads.safetensors", &weights::to_bytes(&grads).expect("tensors"));
     println!("RESULT {}", json!({"exported": dir, "parameters": weights::export(&voice).len()}));
 }

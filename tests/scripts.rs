@@ -129,3 +129,20 @@ fn ci_runs_what_the_test_command_only_does_when_asked() {
     let test = run("scripts/test");
     assert!(!test.contains("fuzz ") && !test.contains("cargo"), "{test}");
 }
+
+/// A wrong word is answered before anything is built.
+#[cfg(unix)]
+#[test]
+fn the_fuzzer_is_told_what_there_is() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/fuzz");
+    for (arguments, words) in [
+        (&["soon"][..], "`soon` is no number of seconds"),
+        (&["5", "no-such"], "no target `no-such`"),
+        (&["5", "--record"], "--record needs a file"),
+    ] {
+        let output = Command::new("bash").arg(&script).args(arguments).output().expect("bash");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(words) && text.contains("checkpoint") && text.contains("voice"), "{text}");
+    }
+}

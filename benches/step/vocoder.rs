@@ -6,7 +6,6 @@ use std::time::Instant;
 use serde_json::json;
 use tandem_audio::{MelSettings, mel_filters};
 use tandem_flow::{Cursor, Random};
-use tandem_model::burn::optim::GradientsParams;
 use tandem_model::burn::tensor::Tensor;
 use tandem_model::kernels::Stft;
 use tandem_model::weights::{self, HostTensor, Tensors};
@@ -105,7 +104,7 @@ pub(crate) fn export(dir: &Path, size: Size, adversarial: bool) {
         names.iter().zip(&terms).map(|(name, term)| ((*name).to_owned(), json!(value(term)))).collect();
     let total = terms.into_iter().reduce(|sum, term| sum + term).expect("terms");
     put("losses.json", serde_json::Value::Object(named).to_string().as_bytes());
-    let grads = Grads::new(GradientsParams::from_grads(total.backward(), &model), &model).export(&model);
+    let grads = Grads::new(total.backward(), &model).export(&model);
     put("grads.safetensors", &weights::to_bytes(&grads).expect("tensors"));
     println!("RESULT {}", json!({"exported": dir, "parameters": weights::export(&model).len()}));
 }

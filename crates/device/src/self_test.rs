@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use burn::signal::rfft;
 use burn::tensor::module::conv1d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn_signal::rfft;
 use tandem_flow::Random;
 
 use crate::wrong_result::WrongResult;

@@ -1,14 +1,15 @@
 //! Someone else's model on this pipeline: workers read, decode and make log-mel frames, a stage puts them on the device
-//! ahead of time, and an autoencoder of Burn's own layers learns from them with Burn's own optimizer.
+//! ahead of time, and an autoencoder of Burn's own layers learns from them with Burn's own optimizer (`burn::nn` and
+//! `burn::optim` for those who name `burn` itself).
 //!
 //!     cargo run --release -p tandem-train --no-default-features --example own_model
 
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::nn::{Linear, LinearConfig};
-use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Tensor, TensorData, activation::relu};
+use burn_nn::{Linear, LinearConfig};
+use burn_optim::{AdamWConfig, GradientsParams};
 use tandem_data::{CacheMode, Corpus, CorpusSettings, DemoCorpus, LoadSettings, Loader, PlanSettings};
 use tandem_flow::{Budget, Context, Cursor, Knob, Oversize, Place};
 use tandem_train::{measure_mel_stats, prepare};

@@ -2,8 +2,8 @@
 //! [`SourceFilter`] makes on the host, for a whole batch at once; the excitation itself is made there sample by sample, because a phase
 //! depends on all before it.
 
-use burn::signal::rfft;
 use burn::tensor::{Tensor, TensorData};
+use burn_signal::rfft;
 use tandem_audio::{MOST_LOG_MEL, SourceFilter};
 use tandem_model::{DeviceSpectra, pitch_features};
 

@@ -21,8 +21,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::optim::GradientsParams;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Gradients, Tensor, TensorData};
 use tandem_model::Device;
 use tandem_model::kernels::square_sum;
 use tandem_model::weights::{self, Parameter, ParameterInfo, Tensors, WeightsError};
@@ -147,14 +146,16 @@ pub struct Grads(Vec<Option<Tensor<2>>>);
 
 impl Grads {
     /// Takes the gradients of `model` out of a backward pass.
-    pub fn new<M: Module>(mut grads: GradientsParams, model: &M) -> Grads {
-        struct Visitor<'a>(&'a mut GradientsParams, Vec<Option<Tensor<2>>>);
-        impl ModuleVisitor for Visitor<'_> {
+    pub fn new<M: Module>(grads: Gradients, model: &M) -> Grads {
+        struct Visitor(Gradients, Vec<Option<Tensor<2>>>);
+        impl ModuleVisitor for Visitor {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                self.1.push(self.0.remove::<D>(param.id).map(as_matrix));
+                // One that is not trained has no node to look for.
+                let grad = param.is_require_grad().then(|| param.val().grad_remove(&mut self.0)).flatten();
+                self.1.push(grad.map(as_matrix));
             }
         }
-        let mut visitor = Visitor(&mut grads, Vec::new());
+        let mut visitor = Visitor(grads, Vec::new());
         model.visit(&mut visitor);
         Grads(visitor.1)
     }

@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use burn::module::ParamId;
-use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use tandem_data::Shard;
 use tandem_model::kernels::{with_early_gradients, with_half_matmuls};
@@ -77,7 +76,7 @@ impl<T: Task> Learner<T> {
             Some(scale) => loss.total * Tensor::from_inner(scale.factor()),
             None => loss.total,
         };
-        let grads = Grads::new(GradientsParams::from_grads(total.backward(), self.model()), self.model());
+        let grads = Grads::new(total.backward(), self.model());
         (loss.terms, self.scale.iter().fold(grads, |grads, scale| grads.divided_by(&scale.factor())))
     }
 
