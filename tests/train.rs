@@ -85,10 +85,16 @@ fn batches_without_a_good_clip_shorten_a_run_and_do_not_stall_the_next_start() {
         metadata += &format!("{name}|banana.|banana.\n");
     }
     fs::write(corpus.join("metadata.csv"), metadata).expect("written");
-    let settings = "--batch-size 1 --epochs 2 --stall-timeout 3 --model-start-delay 0";
+    let settings = "--batch-size 1 --epochs 2 --stall-timeout 20 --model-start-delay 0";
     let report = work.trained("run", settings);
     let (steps, skipped) = (report["step"].as_u64().expect("a step"), report["left_out"].as_array().expect("a list"));
     assert_eq!(report["ending"], "finished");
+    // Said, and the last step there was is validated as the last one that was planned would have been.
+    let planned = report["planned"].as_u64().expect("a number");
+    assert!(steps < planned, "{steps} of {planned}");
+    let log = fs::read_to_string(work.path("run/log.jsonl")).expect("a log");
+    let last = log.lines().rfind(|line| line.contains("\"validation\"")).expect("a validation");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(last).expect("JSON")["step"], steps, "{last}");
     assert!(!skipped.is_empty() && skipped.iter().all(|clip| clip["kind"] == "not-finite"), "{skipped:?}");
     // Nothing is left to do, and that is found out without a batch.
     for more in [settings, "--batch-size 1 --epochs 2 --stall-timeout 0"] {

@@ -150,6 +150,7 @@ doctor-hint-usable = {$usable} clips can be trained on as they are; --quarantine
 train-checkpoint = step {$step}: checkpoint `{$path}`
 train-checkpoint-failed = step {$step}: the checkpoint could NOT be written: {$reason}
 train-sample = step {$step}: speech in `{$path}`
+train-short = {$step} steps of {$planned}: no clip of the other batches can be used; the report lists these clips
 train-sample-failed = step {$step}: no sample: {$reason}
 train-nan-skipped = step {$step}: the loss is not a number, the step was skipped; clips: {$clips}
 train-split = step {$step}: too little memory; batches now go through the device in {$parts} micro-batches (the result is the same)

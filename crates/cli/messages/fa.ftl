@@ -150,6 +150,7 @@ doctor-hint-usable = {$usable} کلیپ همین‌طور که هست برای �
 train-checkpoint = گام {$step}: چک‌پوینت در `{$path}`
 train-checkpoint-failed = گام {$step}: هشدار، چک‌پوینت نوشته نشد: {$reason}
 train-sample = گام {$step}: نمونهٔ گفتار در `{$path}`
+train-short = {$step} گام از {$planned}: هیچ کلیپی از دسته‌های دیگر به کار نیامد؛ گزارش این کلیپ‌ها را نام می‌برد
 train-sample-failed = گام {$step}: نمونهٔ گفتار ساخته نشد: {$reason}
 train-nan-skipped = گام {$step}: زیان عدد معتبری نیست و از این گام صرف‌نظر شد؛ کلیپ‌ها: {$clips}
 train-split = گام {$step}: حافظه کافی نیست؛ از این پس هر دسته در {$parts} ریزدسته روی دستگاه پردازش می‌شود (نتیجه فرقی نمی‌کند)

@@ -153,6 +153,13 @@ pub enum Event<'a> {
         /// Why.
         error: String,
     },
+    /// The run has fewer steps than planned: of some batches no clip could be used.
+    Short {
+        /// The last step.
+        step: u64,
+        /// Steps that were planned.
+        planned: u64,
+    },
     /// The loss of a step was not a number.
     NotFinite {
         /// The step.
@@ -222,6 +229,8 @@ pub struct Report {
     pub error: Option<String>,
     /// Steps done, from the very start.
     pub step: u64,
+    /// Steps that it has when it is finished, unless no clip of some batches can be used.
+    pub planned: u64,
     /// Steps done this time.
     pub steps: u64,
     /// Seconds this time.

@@ -498,6 +498,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
             wishes,
             micro_batches: self.lock().micro_batches(),
             last_loss: None,
+            validated: None,
             readings: 0,
         };
         Ok((steps_loop, flow))
@@ -512,6 +513,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
             outcome: *trained.as_ref().unwrap_or(&Outcome::Failed),
             error: trained.as_ref().err().map(ToString::to_string),
             step,
+            planned: steps_loop.steps,
             steps: step - steps_loop.first_step,
             seconds,
             total_seconds: self.state.seconds_before + seconds,

@@ -343,6 +343,10 @@ impl Screen<'_> {
                 self.warn(&messages.with("train-sample-failed", &[("step", step), ("reason", error)]));
                 Ok(())
             }
+            Event::Short { step, planned } => {
+                self.warn(&messages.with("train-short", &[("step", step), ("planned", planned)]));
+                Ok(())
+            }
             Event::NotFinite { step, clips, policy } => {
                 if *policy == NanPolicy::Skip {
                     let clips = clips.join(", ");
@@ -512,6 +516,7 @@ fn event_json(event: &Event<'_>) -> serde_json::Value {
         Event::LogFailed { path, error } => json!({"event": "log_failed", "path": path, "error": error.to_string()}),
         Event::Sample { step, path } => json!({"event": "sample", "step": step, "path": path}),
         Event::SampleFailed { step, error } => json!({"event": "sample_failed", "step": step, "error": error}),
+        Event::Short { step, planned } => json!({"event": "short", "step": step, "planned": planned}),
         Event::NotFinite { step, clips, policy } => {
             json!({"event": "not_finite", "step": step, "clips": clips, "policy": policy})
         }

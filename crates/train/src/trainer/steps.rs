@@ -74,6 +74,8 @@ pub(super) struct StepLoop<T: SpeechTask> {
     /// Parts of a step.
     pub(super) micro_batches: usize,
     pub(super) last_loss: Option<f64>,
+    /// The last step after which there was a validation.
+    pub(super) validated: Option<u64>,
     /// How often losses were read from the device.
     pub(super) readings: u64,
 }
@@ -126,7 +128,10 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let mut skipped = 0;
         while self.has_another_step(steps_loop) {
             let record = match flow.next().map(|stepped| stepped.map(|stepped| stepped.value)) {
-                None => break,
+                None => {
+                    self.end_short(steps_loop, on_event)?;
+                    break;
+                }
                 Some(Ok(Stepped::Done(record))) => *record,
                 Some(Ok(Stepped::Skipped)) => {
                     skipped += 1;
@@ -149,6 +154,21 @@ impl<T: SpeechTask> TaskTrainer<T> {
             }
         }
         Ok(if self.stops_early() && self.shard.world == 1 { Outcome::EarlyStopped } else { Outcome::Finished })
+    }
+
+    /// The batches are over before the last step: of some of them no clip could be used. What the last step has is done after the last one
+    /// that there was.
+    fn end_short(&mut self, steps_loop: &mut StepLoop<T>, on_event: OnEvent<'_>) -> Result<(), TrainError> {
+        let (step, planned) = (self.lock().steps(), steps_loop.steps);
+        if step >= planned {
+            return Ok(());
+        }
+        on_event(Event::Short { step, planned });
+        if step > steps_loop.first_step && steps_loop.validated != Some(step) {
+            caught(|| self.flush(steps_loop, on_event))?;
+            steps_loop.monitor.validation = Some(caught(|| self.validate(steps_loop, step, on_event))?);
+        }
+        Ok(())
     }
 
     /// Whether the run goes on as far as this rank can say. With other ranks, early stopping is agreed on before the next step.
@@ -338,6 +358,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
         let terms = self.task.validate(&model, &steps_loop.validation, &self.lanes.model, (rows, ahead), self.shard);
         let terms = self.lock().add_up(&terms).map_err(TrainError::Reduce)?;
         let loss = terms.iter().sum::<f64>();
+        steps_loop.validated = Some(step);
         // As it is kept in checkpoints, so that a resumed run decides the same.
         let kept = loss as f32;
         let best = kept.is_finite() && self.state.best.is_none_or(|(best, _)| kept < best);
