@@ -43,7 +43,7 @@ fn the_best_checkpoint_stays_until_a_better_one_is_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, run) = (data(&folder.path().join("corpus")), folder.path().join("run"));
     let checkpoints = Checkpoints::new(run.join("checkpoints"));
-    let mut settings = settings(9);
+    let mut settings = settings(10);
     (settings.run.validate_every, settings.run.checkpoint_every, settings.run.keep) = (Some(4), 1, 1);
     settings.optimizer.lr.peak = 2e-3;
     settings.optimizer.lr.warmup = 1;
@@ -52,7 +52,7 @@ fn the_best_checkpoint_stays_until_a_better_one_is_written() {
     let seen = RefCell::new(Vec::new());
     let report = train(&data, settings, &run, &mut |event| match event {
         Event::Validation { step, best, .. } => {
-            assert!(best || step == 9, "the loss falls, or this test tests nothing");
+            assert!(best || step == 10, "the loss falls, or this test tests nothing");
             if step == 8 {
                 fs::write(&obstacle[0], "in the way").expect("written");
                 fs::create_dir_all(obstacle[1].join("in the way")).expect("made");
@@ -71,13 +71,15 @@ fn the_best_checkpoint_stays_until_a_better_one_is_written() {
     let seen = seen.into_inner();
     assert!(seen.contains(&(4, Some(4), vec![4])), "{seen:?}");
     assert!(seen.contains(&(8, Some(4), vec![4, 7])), "the failed write: {seen:?}");
+    // Step 9 is not validated: the best one is still that of step 4, and still there.
+    assert!(seen.contains(&(9, Some(4), vec![4, 9])), "the next one: {seen:?}");
     let best = checkpoints.best().expect("a best one");
     assert!(checkpoints.steps().contains(&best), "{best} of {:?}", checkpoints.steps());
     assert_eq!(report.best.map(|(_, step)| step), Some(best));
-    let (_, noted, steps) = seen.last().expect("step 9");
+    let (_, noted, steps) = seen.last().expect("step 10");
     assert!(noted.is_some_and(|noted| steps.contains(&noted)), "{seen:?}");
     // What a later start believes.
-    let last = checkpoints.read(9).expect("whole");
+    let last = checkpoints.read(10).expect("whole");
     assert!(last.state.best.is_some_and(|(_, step)| steps.contains(&step)), "{:?}", last.state.best);
 }
 
