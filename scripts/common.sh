@@ -23,9 +23,10 @@ take_target_dir() {
   mine="$(ls -di "$1")"
   before="$(cat "$CARGO_TARGET_DIR/checkout" 2>/dev/null || true)"
   if [ "$before" != "$mine" ]; then
-    if compgen -G "$CARGO_TARGET_DIR/*/.fingerprint/tandem-*" >/dev/null; then
+    # In release/, or in HOST/release/ where a host was named (scripts/fuzz).
+    if compgen -G "$CARGO_TARGET_DIR/*/.fingerprint/tandem-*" >/dev/null || compgen -G "$CARGO_TARGET_DIR/*/*/.fingerprint/tandem-*" >/dev/null; then
       say "$CARGO_TARGET_DIR holds the build of another checkout: building Tandem's own crates again"
-      rm -rf "$CARGO_TARGET_DIR"/*/.fingerprint/tandem-*
+      rm -rf "$CARGO_TARGET_DIR"/*/.fingerprint/tandem-* "$CARGO_TARGET_DIR"/*/*/.fingerprint/tandem-*
     fi
     printf '%s\n' "$mine" >"$CARGO_TARGET_DIR/checkout"
   fi
@@ -100,7 +101,7 @@ software_gpus() {
   cp "$(manifest)" "$copy"
   # The same driver under another name is another device.
   export VK_ICD_FILENAMES="$(manifest):$copy" NODEVICE_SELECT=1
-  TANDEM_SWIFTSHADER="$(compgen -G '/usr/lib/chromium/vk_swiftshader_icd.json' || true)"
+  TANDEM_SWIFTSHADER="${TANDEM_SWIFTSHADER:-$(compgen -G '/usr/lib/chromium/vk_swiftshader_icd.json' || true)}"
   if [ -z "$TANDEM_SWIFTSHADER" ]; then
     TANDEM_SWIFTSHADER="$folder/usr/lib/chromium/vk_swiftshader_icd.json"
     if [ ! -f "$TANDEM_SWIFTSHADER" ]; then
