@@ -101,9 +101,7 @@ class Run:
         artifacts = FUZZ / "artifacts"
         artifacts.mkdir(parents=True, exist_ok=True)
         command = [programs / target, f"-artifact_prefix={artifacts}/{target}-", *OPTIONS, CORPUS / target, *seeds]
-        # A group of its own: Ctrl-C reaches us, and we end it in order.
-        self.process = subprocess.Popen(command, stdout=self.log.open("wb"), stderr=subprocess.STDOUT, start_new_session=True,
-                                        preexec_fn=lambda: os.nice(19))
+        self.process = subprocess.Popen(command, stdout=self.log.open("wb"), stderr=subprocess.STDOUT, preexec_fn=apart)
 
     def cpu(self):
         """Seconds of CPU time that it has had."""
@@ -121,7 +119,8 @@ class Run:
             self.asked = True
 
     def good(self):
-        return self.process.poll() in (None, 0)
+        # The signal may come before it listens to it.
+        return self.process.poll() in (None, 0, -signal.SIGUSR1)
 
     def text(self):
         return self.log.read_text(errors="replace")
@@ -147,6 +146,12 @@ class Run:
         last = "\n".join(self.text().splitlines()[-40:])
         return (f"{last}\nerror: the fuzz target `{self.target}` found something (exit {self.process.returncode})\n"
                 f"hint: its input is in {FUZZ / 'artifacts'}; the whole log in {self.log}")
+
+
+def apart():
+    """In a group of its own (Ctrl-C reaches us, and we end it in order), at low priority."""
+    os.setpgid(0, 0)
+    os.nice(19)
 
 
 class Record:
