@@ -29,7 +29,10 @@ fn a_profile_says_where_the_time_goes() {
     assert!((shares - 1.0).abs() < 1e-9);
     assert!(number(&json["lanes"]["model_busy"]) > 0.5 && number(&json["starved"]) < 0.05);
     let (starved, headroom) = (number(&json["starved"]), number(&json["headroom"]));
-    assert!((0.0..=starved / (1.0 - starved) + 1e-9).contains(&headroom), "not more than it waits for: {headroom} {starved}");
+    assert!(
+        (0.0..=starved / (1.0 - starved) + 1e-9).contains(&headroom),
+        "not more than it waits for: {headroom} {starved}"
+    );
     assert!(number(&json["replay_ms"]) > 0.0);
     assert!(json["recommendations"].is_array() && json["lanes"]["memory"].is_array());
 }
