@@ -283,6 +283,7 @@ def watch_pages(tandem, demo, page):
         page.value("document.querySelectorAll('input[type=checkbox]').forEach(box => box.click())")
         page.value("void setTimeout(() => document.querySelector('form button').click(), 0)")
         page.until("Boolean(document.querySelector('#plot-overlay svg path'))", "their losses are overlaid")
+        page.until("Boolean(document.querySelector('#settings .card'))", "and what their settings differ in")
         different = page.value("document.querySelector('#settings .card').innerText")
         assert "--lr" in different and "--batch-size" not in different, different
         page.picture("watch-overlay")
