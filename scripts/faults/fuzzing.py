@@ -42,7 +42,8 @@ def main():
     failed = fuzz(args.programs, todo, args.jobs, record)
     if args.keep:
         for target in args.targets:
-            keep(args.programs, target)
+            if target not in failed:
+                keep(args.programs, target)
     sys.exit(1 if failed else 0)
 
 
@@ -240,7 +241,7 @@ def keep(programs, target):
     """The inputs that reach a place no smaller one reaches, from the smallest on, as many as there is room for."""
     with tempfile.TemporaryDirectory() as merged:
         # In one process after the other: an input that takes it down is passed over.
-        subprocess.run([programs / target, "-merge=1", "-max_len=4096", *OPTIONS, merged, CORPUS / target], check=True,
+        subprocess.run([programs / target, *OPTIONS, "-merge=1", "-max_len=4096", merged, CORPUS / target], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         inputs = sorted((path.read_bytes() for path in Path(merged).iterdir()), key=lambda data: (len(data), data))
     lines, size = [], 0
