@@ -200,7 +200,7 @@ impl From<AudioError> for ClipFault {
     }
 }
 
-/// How many clips may be skipped before it is an error: more than `share` of them, and more than `count`.
+/// How many clips may be skipped before it is an error: more than `share` of them, and more than `count` or more than half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
     /// The share of all clips.
@@ -218,7 +218,9 @@ impl Default for Tolerance {
 impl Tolerance {
     /// Whether so many of so many are too many.
     pub fn is_exceeded(&self, faults: u64, clips: u64) -> bool {
-        faults > self.count && faults as f64 > self.share * clips as f64
+        // A corpus most of which cannot be used is not a small one with a few bad clips.
+        let few = self.count.min(clips / 2);
+        faults > few && faults as f64 > self.share * clips as f64
     }
 }
 
@@ -369,9 +371,19 @@ mod tests {
     #[test]
     fn too_many_is_more_than_the_share_and_more_than_the_count() {
         let tolerance = Tolerance::default();
-        for (faults, clips, exceeded) in
-            [(20, 30, false), (21, 30, true), (21, 1000, false), (50, 1000, false), (51, 1000, true)]
-        {
+        for (faults, clips, exceeded) in [
+            (20, 40, false),
+            (21, 40, true),
+            (21, 1000, false),
+            (50, 1000, false),
+            (51, 1000, true),
+            // More than half of a small one.
+            (15, 30, false),
+            (16, 30, true),
+            (1, 3, false),
+            (2, 3, true),
+            (0, 0, false),
+        ] {
             assert_eq!(tolerance.is_exceeded(faults, clips), exceeded, "{faults} of {clips}");
         }
     }
