@@ -408,10 +408,9 @@ impl<T: Task> Learner<T> {
         if agreed.early_stop || agreed.stop {
             return Ok(if agreed.early_stop { Stepped::EarlyStopped } else { Stepped::Stopped });
         }
-        let next = Cursor { epoch: ready.cursor.epoch, batch: ready.cursor.batch + 1 };
         let alone = self.reduce.world() == 1;
         if agreed.clips == 0 && !alone {
-            self.next = next;
+            // A run that resumes finds that out again: what comes next is said by steps alone.
             return Ok(Stepped::Skipped);
         }
         self.micro_batches = agreed.micro_batches as usize;
@@ -448,7 +447,7 @@ impl<T: Task> Learner<T> {
         if let Some(scale) = &mut self.scale {
             scale.update(&norm);
         }
-        self.next = next;
+        self.next = ready.cursor.next();
         Ok(Stepped::Done(Box::new(StepRecord {
             step: self.step,
             cursor: ready.cursor,

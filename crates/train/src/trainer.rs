@@ -483,6 +483,7 @@ impl<T: SpeechTask> TaskTrainer<T> {
             first_step,
             steps,
             batches: batches as u64,
+            expected: start,
             parameters: parts.iter().map(|(_, count)| count).sum(),
             tuner: feed.autotune(context),
             feed,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tandem_device::memory::LaneMemory;
 use tandem_device::probes::CpuMeter;
-use tandem_flow::{Autotune, Context, Error, ErrorKind, Flow};
+use tandem_flow::{Autotune, Context, Cursor, Error, ErrorKind, Flow};
 
 use super::{OnEvent, TaskTrainer, Wishes, too_many, too_much};
 use crate::events::{Event, Outcome, TrainError};
@@ -54,6 +54,8 @@ pub(super) struct StepLoop<T: SpeechTask> {
     pub(super) steps: u64,
     /// Batches of an epoch.
     pub(super) batches: u64,
+    /// The batch after the last one that was trained.
+    pub(super) expected: Cursor,
     /// Parameters of the model.
     pub(super) parameters: usize,
     pub(super) feed: Feed<T>,
@@ -191,7 +193,8 @@ impl<T: SpeechTask> TaskTrainer<T> {
         on_event: OnEvent<'_>,
     ) -> Result<(), TrainError> {
         let (step, epoch) = (record.step, record.cursor.epoch);
-        let end_of_epoch = record.cursor.batch + 1 >= steps_loop.batches;
+        let end_of_epoch = ends_epoch(steps_loop.expected, record.cursor, steps_loop.batches);
+        steps_loop.expected = record.cursor.next();
         self.state.audio_seconds += record.seconds;
         steps_loop.window.add(&record);
         self.state.clips += record.all_clips;
@@ -375,6 +378,13 @@ impl<T: SpeechTask> TaskTrainer<T> {
     }
 }
 
+/// Whether an epoch is over with the batch that was just trained: its own, or the one before if the last batches of that had no usable
+/// clip. Nobody hears of those, so it is noticed one step late.
+fn ends_epoch(expected: Cursor, trained: Cursor, batches: u64) -> bool {
+    let cut_short = expected.epoch < trained.epoch && (1..batches).contains(&expected.batch);
+    trained.batch + 1 >= batches || cut_short
+}
+
 /// A line of the log with the terms of the loss by name.
 fn with_terms(mut line: Value, names: &[&str], terms: &[f64]) -> Value {
     for (name, value) in names.iter().zip(terms) {
@@ -395,6 +405,28 @@ pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, TrainError>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_epoch_ends_with_its_last_batch_or_with_the_next_one_that_there_is() {
+        let at = |epoch, batch| Cursor { epoch, batch };
+        for (expected, trained, ends) in [
+            (at(0, 0), at(0, 0), false),
+            (at(0, 3), at(0, 3), true),
+            // The last batch was trained: that epoch is over already.
+            (at(0, 4), at(1, 0), false),
+            // Batches in the middle or at the beginning are missing.
+            (at(0, 1), at(0, 2), false),
+            (at(0, 4), at(1, 2), false),
+            // The last one is missing, or the last ones and the next first one.
+            (at(0, 3), at(1, 0), true),
+            (at(0, 1), at(1, 1), true),
+            // A whole epoch without a step, after one that was over or was not.
+            (at(0, 4), at(2, 0), false),
+            (at(0, 2), at(2, 0), true),
+        ] {
+            assert_eq!(ends_epoch(expected, trained, 4), ends, "{trained} where {expected} was expected");
+        }
+    }
 
     #[test]
     fn overflows_are_in_a_row_only_if_no_step_between_them_succeeds() {
