@@ -36,7 +36,7 @@ fn every_dependency_has_a_licence_we_can_ship() {
     // What can end up in a build, on any platform; optional parts of dependencies that nobody switches on do not count.
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--workspace", "--edges", "normal,build", "--target", "all", "--prefix", "none"])
-        .args(["--features", "tandem-cli/cloud,tandem-cli/parquet"])
+        .args(["--features", "tandem-cli/cloud,tandem-cli/parquet,tandem-cli/mpi,tandem-cli/cuda"])
         .args(["--format", "{p}|{l}", "--locked", "--manifest-path", &manifest])
         .output()
         .expect("cargo runs");

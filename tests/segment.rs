@@ -118,7 +118,9 @@ fn a_kill_at_any_moment_loses_nothing_of_segment() {
     let recording = work.path("lecture.wav");
     let captions = lecture(&work.path("corpus"), &recording, 4);
     let start = |out: &Path| {
-        let mut program = tandem();
+        // It gets what the one who looks leaves: on a busy machine that one would come too late otherwise.
+        let mut program = Command::new("nice");
+        program.args(["-n", "19", env!("CARGO_BIN_EXE_tandem")]).env("LC_ALL", "C.UTF-8");
         program.arg("segment").arg(&recording).arg(out).args(["--min-seconds", "0.3", "--audio", "flac", "--json"]);
         program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
     };
@@ -145,8 +147,7 @@ fn a_kill_at_any_moment_loses_nothing_of_segment() {
         assert!(resumed.status.success(), "{files}: {}", stderr(&resumed));
         assert_eq!(contents(&out), expected, "killed with {files} files");
     }
-    // On a busy machine the one who looks may come too late for some.
-    assert!(killed >= 1, "none of them was killed before its end");
+    assert!(killed >= 5, "only {killed} of them were killed before their end");
 }
 
 #[cfg(target_os = "linux")]

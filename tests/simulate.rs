@@ -39,11 +39,19 @@ fn without_overlap_the_model_lane_swings() {
 #[test]
 fn on_the_real_clock_the_engine_really_overlaps() {
     let arguments = "simulate --load 4ms --preprocess 30ms --transfer 2ms --train 30ms --steps 20 --json";
-    let piped = last_json(&run(arguments));
-    let serial = last_json(&run(&format!("{arguments} --serial")));
-    // A ratio of two runs of the same program; the bound for two equal stages is 2 (here 66/30).
-    assert!(number(&serial, "wall_s") > 1.3 * number(&piped, "wall_s"), "{serial} {piped}");
-    assert_eq!((&piped["clock"], number(&piped, "overlap") > 0.95), (&serde_json::json!("real"), true));
+    let mut tried = Vec::new();
+    // Beside other work a thread may wait for a core longer than for its neighbor; an engine that does not overlap never does.
+    let overlaps = (0..3).any(|_| {
+        let piped = last_json(&run(arguments));
+        let serial = last_json(&run(&format!("{arguments} --serial")));
+        assert_eq!(piped["clock"], "real");
+        // A ratio of two runs of the same program; the bound for two equal stages is 2 (here 66/30).
+        let faster = number(&serial, "wall_s") > 1.3 * number(&piped, "wall_s");
+        let overlap = number(&piped, "overlap") > 0.95;
+        tried.push([serial, piped]);
+        faster && overlap
+    });
+    assert!(overlaps, "{tried:#?}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ use crate::wrong_result::WrongResult;
 
 /// How far a result may be from the CPU's, relative to the largest value.
 const TOLERANCE: f32 = 1e-3;
+/// The same for half precision, from single precision on the same device.
+const HALF_TOLERANCE: f32 = 1e-2;
 
 /// Why a device did not pass the self-test in a process of its own.
 #[derive(Debug)]
@@ -89,12 +91,14 @@ fn read(tensor: Tensor<2>) -> Vec<f32> {
 pub fn self_test(device: &Device) -> Result<(), WrongResult> {
     let cpu = Device::flex();
     for (name, operation) in OPERATIONS {
-        let error = largest_error(&operation(device), &operation(&cpu));
-        if error > TOLERANCE {
-            return Err(WrongResult { operation: name, error });
-        }
+        check(name, &operation(device), &operation(&cpu), TOLERANCE)?;
     }
     Ok(())
+}
+
+fn check(operation: &'static str, got: &[f32], wanted: &[f32], tolerance: f32) -> Result<(), WrongResult> {
+    let error = largest_error(got, wanted);
+    if error <= tolerance { Ok(()) } else { Err(WrongResult { operation, error }) }
 }
 
 /// How far values are from those that are wanted, relative to the largest of these; infinite if one is not a number, or if
@@ -113,8 +117,7 @@ fn largest_error(got: &[f32], wanted: &[f32]) -> f32 {
 pub fn half_test(device: &Device) -> Result<(), WrongResult> {
     let [a, b] = [(9, [48, 64]), (10, [64, 40])].map(|(seed, shape)| tensor(shape, seed, device));
     let half = a.clone().cast(FloatDType::F16).matmul(b.clone().cast(FloatDType::F16)).cast(FloatDType::F32);
-    let error = largest_error(&read(half), &read(a.matmul(b)));
-    if error < 1e-2 { Ok(()) } else { Err(WrongResult { operation: "half precision", error }) }
+    check("half precision", &read(half), &read(a.matmul(b)), HALF_TOLERANCE)
 }
 
 /// Runs `program` with `arguments`, which is to call [`self_test`] and to say why it failed on its standard error. One
@@ -187,6 +190,12 @@ mod tests {
             (&[1.0, -4.0, 2.0, 2.0], f32::INFINITY),
         ] {
             assert_eq!(largest_error(got, &wanted), error, "{got:?}");
+            // As both tests ask: of a device, and of its half precision.
+            for tolerance in [TOLERANCE, HALF_TOLERANCE] {
+                let checked = check("matmul", got, &wanted, tolerance);
+                assert_eq!(checked.is_ok(), error == 0.0, "{got:?}");
+                assert!(checked.is_ok() || checked == Err(WrongResult { operation: "matmul", error }));
+            }
         }
     }
 
