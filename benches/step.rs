@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tandem_flow::{Cursor, Random};
+use tandem_model::kernels;
 use tandem_model::weights::{self, HostTensor, Tensors};
 use tandem_model::{
     Device, HostInputs, HostReference, InputShape, Losses, ModelConfig, REFERENCE_FRAMES, Size, Totals, Voice,
@@ -29,6 +30,7 @@ const VOCABULARY: usize = 81;
 
 fn main() {
     memory::keep_freed_blocks();
+    kernels::compute_here().expect("threads can be started");
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["export", dir, size] => match size.rsplit_once('-') {

@@ -1,12 +1,18 @@
 //! Promises about the demo: it learns to speak, and its measures can be trusted.
 
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::process::Stdio;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{Workplace, last_json, run, stderr};
+#[cfg(target_os = "linux")]
+use crate::support::{interrupt, last_step, tandem};
 
 #[test]
 fn the_demo_learns_to_speak() {
@@ -66,6 +72,40 @@ fn the_demo_learns_to_speak() {
     };
     let (normal, slow) = (seconds("--speaker omid"), seconds("--speaker omid --speed 0.5"));
     assert!((1.7..2.3).contains(&(slow / normal)), "{normal} {slow}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_is_heard_in_every_part_of_the_demo() {
+    let dir = TempDir::new().expect("a folder");
+    let demo = dir.path().join("demo");
+    // The second part cannot end by itself.
+    let parts = ["--clips", "24", "--steps", "4", "--vocoder-steps", "1000000", "--json"];
+    let mut child = tandem()
+        .arg("demo")
+        .arg("--folder")
+        .arg(&demo)
+        .args(parts)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut output = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
+    let mut next = |event: &str| output.find(|line| line.starts_with(&format!("{{\"event\":\"{event}\"")));
+    assert!(next("predictions").is_some() && next("progress").is_some(), "its vocoder is trained");
+    interrupt(&child);
+    // The step that is under way, and what was printed before.
+    let rest: Vec<String> = output.take(100).collect();
+    if rest.len() == 100 {
+        child.kill().expect("it runs");
+        panic!("it goes on: {}", rest[99]);
+    }
+    let last: Value = serde_json::from_str(rest.last().expect("a line")).expect("JSON");
+    assert_eq!((&last["event"], &last["report"]["ending"]), (&"stopped".into(), &"stopped".into()), "{last}");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success() && stderr(&output).contains("stopping after this step"), "{}", stderr(&output));
+    let step = last["report"]["step"].as_u64().expect("a number");
+    assert_eq!(last_step(&demo.join("run-vocoder")), Some(step), "what was learned is kept");
 }
 
 /// SPEC V6 on the demo's voice: each measure is there, and what the vocoder costs is a part of what the voice costs.

@@ -293,6 +293,17 @@ fn devices_are_listed_for_people_and_for_scripts() {
     assert_eq!(json["gpus"][2]["device"]["backend"], "simulated");
     assert_eq!(json["gpus"][0]["device"]["memory"]["source"], "simulated");
     assert!(json["gpus"][0]["readings"]["utilisation"]["unavailable"].is_string(), "said, not skipped");
+    // What the kernel says that the CPU has is used: as another program, and built with other features, than the model's own test.
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags: BTreeSet<&str> =
+        flags.lines().find(|line| line.starts_with("flags")).into_iter().flat_map(str::split_whitespace).collect();
+    if ["avx2", "fma", "bmi1", "bmi2", "abm"].iter().all(|flag| flags.contains(flag)) {
+        let vectors = json["cpu_vectors"].as_str().expect("this CPU has vectors");
+        assert!(vectors.starts_with("AVX"), "{vectors}");
+        assert!(stdout(&none).contains(&format!("CPU vectors: {vectors}\n")), "{}", stdout(&none));
+    } else {
+        eprintln!("skipped: vectors of another kind of CPU");
+    }
     let Some(gpus) = SoftwareGpus::find() else { return };
     let text =
         gpus.tandem(2, false).expect("two").args(["devices", "--bench", "--self-test"]).output().expect("starts");

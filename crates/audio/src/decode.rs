@@ -422,3 +422,36 @@ fn decoder_error(error: SymphoniaError) -> AudioError {
         error => AudioError::Decoder(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As audio books have one: symphonia reads over a tag only if it is built with what reads tags, and searches a megabyte otherwise.
+    #[test]
+    fn an_mp3_with_a_cover_of_two_megabytes_is_read_like_one_without() {
+        // Frames of silence: MPEG 1, layer III, 128 kbit/s, 44.1 kHz, mono; 417 bytes each.
+        let frames: Vec<u8> = (0..40).flat_map(|_| [0xFF, 0xFB, 0x90, 0xC4].into_iter().chain([0; 413])).collect();
+        // A picture that looks like the beginning of frames.
+        let mut picture = b"\0image/jpeg\0\x03\0".to_vec();
+        picture.extend([0xFF, 0xFB, 0x90, 0xC4].repeat(500_000));
+        let mut tag = b"APIC".to_vec();
+        tag.extend((picture.len() as u32).to_be_bytes());
+        tag.extend([0, 0]);
+        tag.extend(picture);
+        let size = tag.len() as u32;
+        let mut file = b"ID3\x03\0\0".to_vec();
+        file.extend([21, 14, 7, 0].map(|shift| (size >> shift) as u8 & 0x7F));
+        file.extend(tag);
+        file.extend(&frames);
+        let decoded = |bytes: &[u8]| {
+            let mut samples = Vec::new();
+            let shape = Decoder::new().decode(&mut Cursor::new(bytes), &mut samples).map_err(|error| error.to_string());
+            (shape, samples)
+        };
+        let (shape, samples) = decoded(&frames);
+        assert_eq!(shape.as_ref().map(|shape| (shape.rate, shape.channels)), Ok((44_100, 1)));
+        assert!(samples.len() > 30 * 1152, "{}", samples.len());
+        assert_eq!(decoded(&file), (shape, samples));
+    }
+}

@@ -87,15 +87,20 @@ impl HangUp {
     }
 }
 
-/// Catches Ctrl-C from now on.
+/// Catches Ctrl-C from now on. There is one for the whole program, however often this is called: what was asked of work that had just
+/// ended is asked of what comes after it.
 pub(crate) fn catch() -> Interrupt {
-    let interrupt = Interrupt::default();
-    let asked = interrupt.clone();
-    // An error means that a handler exists already; then that one is in charge.
-    let hang_up = HangUp::seen();
-    let _ = ctrlc::set_handler(move || asked.ask());
-    hang_up.respect();
-    interrupt
+    static CAUGHT: OnceLock<Interrupt> = OnceLock::new();
+    let catch = || {
+        let interrupt = Interrupt::default();
+        let asked = interrupt.clone();
+        let hang_up = HangUp::seen();
+        // It fails only where signals cannot be caught at all.
+        let _ = ctrlc::set_handler(move || asked.ask());
+        hang_up.respect();
+        interrupt
+    };
+    CAUGHT.get_or_init(catch).clone()
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use tandem_device::{
     SelfTestError, Warning, resolve, self_test_apart,
 };
 use tandem_flow::Lane;
+use tandem_model::Device;
+use tandem_model::kernels::{ThreadPoolBuildError, compute_here};
 
 use crate::args::{DeviceArgs, LaneArgs};
 use crate::errors::Explain;
@@ -76,7 +78,16 @@ pub(crate) fn open(
     messages: &Messages,
 ) -> Result<Lanes, Failure> {
     let placement = trusted(inventory, placement, allow_fallback, messages)?;
-    Lanes::open(inventory, placement).map_err(|error| Failure::of(FAILED, &error))
+    computing(Lanes::open(inventory, placement).map_err(|error| Failure::of(FAILED, &error))?, messages)
+}
+
+/// With the calling thread among those that compute, if the CPU does.
+fn computing(lanes: Lanes, messages: &Messages) -> Result<Lanes, Failure> {
+    if lanes.model == Device::flex() {
+        let failed = |error: ThreadPoolBuildError| messages.with("lanes-no-threads", &[("reason", &error)]);
+        compute_here().map_err(|error| Failure::new(FAILED, failed(error)))?;
+    }
+    Ok(lanes)
 }
 
 /// Opens the one device of a command that has no lanes; without a request that is the CPU. Never another one than was
@@ -93,7 +104,7 @@ pub(crate) fn open_one(args: &DeviceArgs, messages: &Messages) -> Result<Lanes, 
         eprintln!("{}", messages.get("lanes-software"));
     }
     trust(device, messages).map_err(|error| refused(device, &error, messages))?;
-    Lanes::open(&inventory, placement).map_err(|error| Failure::of(FAILED, &error))
+    computing(Lanes::open(&inventory, placement).map_err(|error| Failure::of(FAILED, &error))?, messages)
 }
 
 /// The same beside those that are open, to measure what they would give.

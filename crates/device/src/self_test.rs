@@ -127,7 +127,11 @@ pub fn self_test_apart(
     arguments: &[String],
     patience: Duration,
 ) -> Result<(), SelfTestError> {
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    // Ctrl-C is for us: a device whose test it ended would look like one that crashes.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

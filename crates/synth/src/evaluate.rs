@@ -70,14 +70,14 @@ pub struct ClipScore {
     pub misfit: f64,
 }
 
-/// Evaluates a voice on prepared clips of `corpus`.
+/// Evaluates a voice on prepared clips of `corpus`. `keep_going` hears after each clip how many are done; None when it says no.
 pub fn evaluate(
     synthesizer: &Synthesizer,
     step: u64,
     corpus: &Corpus,
     batches: &[HeldOutBatch],
-    on_progress: &mut dyn FnMut(usize),
-) -> Evaluation {
+    keep_going: &mut dyn FnMut(usize) -> bool,
+) -> Option<Evaluation> {
     let (stats, mel_settings) = (&synthesizer.bundle().stats, &synthesizer.bundle().mel);
     let (model, shape, device) = (synthesizer.model(), synthesizer.input_shape(), synthesizer.device());
     let hop_ms = 1000.0 * mel_settings.hop_length as f64 / f64::from(mel_settings.sample_rate);
@@ -113,7 +113,9 @@ pub fn evaluate(
             let fit = single_losses(synthesizer, &batch.inputs.rows(row..row + 1))[0];
             worst.push(ClipScore { id, misfit: fit });
             clips += 1;
-            on_progress(clips);
+            if !keep_going(clips) {
+                return None;
+            }
         }
     }
     worst.sort_by(|a, b| b.misfit.total_cmp(&a.misfit));
@@ -136,7 +138,7 @@ pub fn evaluate(
         notes.push("one speaker: there is no wrong reference to compare with".to_owned());
     }
     let (mel_l1, mel_l1_baseline) = (distances.0 / distances.1 as f64, baselines / distances.1 as f64);
-    Evaluation {
+    Some(Evaluation {
         clips,
         step,
         boundaries: errors.len(),
@@ -151,7 +153,7 @@ pub fn evaluate(
         loss_wrong_speaker,
         notes,
         worst,
-    }
+    })
 }
 
 fn single_losses(synthesizer: &Synthesizer, inputs: &HostInputs) -> LossTerms {

@@ -15,6 +15,7 @@
 //! | `optim/` | [`Optimizer`], [`AdamW`], [`LearningRate`], [`LossScale`], [`Ema`] |
 //! | `reduce/` | sums and agreements over the processes of a run; one process |
 //! | `trainer.rs` | [`Trainer`]: a run, from the first batch to the report |
+//! | `trainer/` | how it gets ready (`start.rs`), its steps (`steps.rs`), what it keeps (`saving.rs`) |
 //! | `warm_start.rs` | [`match_weights`]: the weights of another run where names, shapes and symbols match |
 //! | `window.rs` | what happened since the last report of progress |
 //! | `monitor.rs` | snapshots of the last hundred steps, and what is worth reporting |
@@ -63,7 +64,7 @@ pub use measure::{KeepGoing, MeasuredModel, measure_data, measure_model};
 pub use optim::{
     AdamW, AdamWSettings, Ema, Grads, LearningRate, LossScale, OptimizationLevel, Optimizer, OptimizerKind, Schedule,
 };
-pub use profile_run::{Profiled, Setup, measure_alone, profile_steps};
+pub use profile_run::{Profiled, REPLAYED, Setup, measure_alone, profile_steps};
 pub use record::{RecordError, RunRecord, is_training};
 pub use run::{Log, RUN_FORMAT, RunDir, read_log};
 pub use settings::{

@@ -23,8 +23,8 @@ use crate::memory;
 use crate::settings::TrainConfig;
 use crate::step::{Learner, StepRecord};
 
-/// Steps that are done again on batches that are there already.
-const REPLAYED: usize = 12;
+/// Steps that are done again on batches that are there already, at most.
+pub const REPLAYED: usize = 12;
 
 /// What some steps of the pipeline did.
 #[derive(Clone, Debug)]
@@ -159,6 +159,9 @@ pub fn profile_steps(
         let started = Instant::now();
         step_to_the_end(&shared, ready);
         alone_s += started.elapsed().as_secs_f64();
+        if !keep_going() {
+            return Ok(None);
+        }
     }
     Ok(Some(Profiled {
         trace: context.trace.clone(),

@@ -58,9 +58,11 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         ))?;
     }
     let wrong = |error| run_facts::failure(error, None, messages);
+    let interrupt = interrupt::catch();
+    let _ = interrupt.notice.set(messages.get("interrupted-first"));
     let report = train_part(voice_settings(args.steps).map_err(wrong)?, &corpus, &run, &lanes, args.json, messages)?;
-    if report.outcome == Outcome::Stopped {
-        return Ok(());
+    if interrupt.stop.reason().is_some() {
+        return stopped(&report, args.json, messages);
     }
     let mut vocoder_report = None;
     if args.vocoder_steps > 0 {
@@ -70,8 +72,8 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         }
         let requested = vocoder_settings(args.vocoder_steps, run.path()).map_err(wrong)?;
         let report = train_part(requested, &corpus, &vocoder_run, &lanes, args.json, messages)?;
-        if report.outcome == Outcome::Stopped {
-            return Ok(());
+        if interrupt.stop.reason().is_some() {
+            return stopped(&report, args.json, messages);
         }
         vocoder_report = Some(report);
     }
@@ -79,7 +81,12 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
     let (synthesizer, state) = checkpoint::open_voice(&run.checkpoints().path(last), &device)
         .map_err(|error| Failure::usage(error.to_string()))?;
     let held_out = evaluate::HeldOut::open(&state, None, 64, messages)?;
+    let last_part = vocoder_report.as_ref().unwrap_or(&report);
     let evaluation = held_out.evaluate(&synthesizer, &state, messages);
+    if interrupt.stop.reason().is_some() {
+        return stopped(last_part, args.json, messages);
+    }
+    let evaluation = evaluation?;
     let trained = vocoder_report.as_ref().map(|_| vocoder_run.path());
     let made = make(&synthesizer, &state, &held_out, (&run, trained), &device, messages)?;
     made.write(dir, &evaluation, held_out.corpus.rows(), messages).map_err(|error| failed(&error))?;
@@ -104,6 +111,14 @@ pub(crate) fn run(args: &DemoArgs, messages: &Messages) -> Result<(), Failure> {
         "{line}\n  tandem synth \"tomato salad.\" --checkpoint {}{speaker} -o salad.wav\n",
         train::quoted(run.path())
     ))
+}
+
+/// Says that there is more to do. A part that was stopped has said so itself; one that ended just then has not.
+fn stopped(report: &Report, json: bool, messages: &Messages) -> Result<(), Failure> {
+    if json {
+        return print(&format!("{}\n", json!({"event": "stopped", "report": report})));
+    }
+    if report.outcome == Outcome::Stopped { Ok(()) } else { print(&format!("{}\n", messages.get("demo-stopped"))) }
 }
 
 /// Trains one part of the voice, from scratch or from where it was interrupted.

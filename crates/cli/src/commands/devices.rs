@@ -5,8 +5,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tandem_device::probes::{DeviceReadings, Probes};
 use tandem_device::{DeviceInfo, Inventory, Reading, SelfTestError, self_test};
-use tandem_model::Device;
 use tandem_model::burn::tensor::{Tensor, TensorData};
+use tandem_model::{Device, kernels};
 
 use crate::args::DevicesArgs;
 use crate::errors::Explain;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &DevicesArgs, messages: &Messages) -> Result<(), Failure
             .collect();
         return print(&format!(
             "{}\n",
-            json!({"gpus": devices, "cpu": inventory.cpu, "links": links, "copies": copies, "self_tests": tests,
+            json!({"gpus": devices, "cpu": inventory.cpu, "cpu_vectors": kernels::cpu_vectors(), "links": links, "copies": copies, "self_tests": tests,
                 "notes": inventory.notes})
         ));
     }
@@ -177,6 +177,11 @@ fn report(inventory: &Inventory, readings: &[DeviceReadings], messages: &Message
     let cpu = &inventory.cpu;
     let memory = cpu.memory.value().map_or("?".to_owned(), |bytes| (bytes / MB).to_string());
     text += &messages.with("devices-cpu", &[("name", &cpu.name), ("driver", &cpu.driver), ("memory", &memory)]);
+    text.push('\n');
+    text += &match kernels::cpu_vectors() {
+        Some(vectors) => messages.with("devices-vectors", &[("vectors", &vectors)]),
+        None => messages.get("devices-no-vectors"),
+    };
     text.push('\n');
     text
 }

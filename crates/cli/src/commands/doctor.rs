@@ -12,7 +12,7 @@ use tandem_train::{State, clip_batches};
 
 use crate::args::DoctorArgs;
 use crate::commands::{corpus, synth};
-use crate::failure::{FAILED, Failure, INTERRUPTED, USAGE};
+use crate::failure::{FAILED, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::messages::Messages;
 use crate::ui::{
@@ -48,9 +48,8 @@ pub(crate) fn run(args: DoctorArgs, messages: &Messages) -> Result<(), Failure> 
         found.ok_or_else(|| Failure::new(INTERRUPTED, messages.get("doctor-stopped")))
     };
     let mut found = listen(&corpus)?;
-    let validation =
-        Corpus::open_part(&args.corpus.dir, Part::Validation, corpus.settings_for_another_part(), |_, _| {}, &stop)
-            .map_err(|error| Failure::of(USAGE, &error))?;
+    let part = corpus.settings_for_another_part();
+    let validation = corpus::open_part(&args.corpus.dir, Part::Validation, part, &stop, messages)?;
     if let Some(validation) = validation {
         found.add(listen(&validation)?);
     }
@@ -109,9 +108,7 @@ fn compare_texts(
     let (group, reference) = state.batch_shape();
     let mut all: Vec<(Arc<Corpus>, Vec<Misfit>)> = Vec::new();
     for part in [Part::All, Part::Validation] {
-        let corpus = Corpus::open_part(dir, part, settings.clone(), |_, _| {}, stop);
-        let Some(corpus) = corpus.map_err(|error| Failure::of(USAGE, &error))? else { continue };
-        let corpus = Arc::new(corpus);
+        let Some(corpus) = corpus::open_part(dir, part, settings.clone(), stop, messages)? else { continue };
         let bar = progress::bar(corpus.len() as u64, stderr().is_terminal());
         bar.set_message(messages.get("doctor-comparing"));
         let batches = clip_batches(&corpus, &state.settings, &state.stats, group, reference);

@@ -13,8 +13,8 @@ use tandem_train::{Data, State, validation_batches};
 
 use crate::args::EvaluateArgs;
 use crate::commands::{corpus, synth, train};
-use crate::failure::{FAILED, Failure};
-use crate::interrupt;
+use crate::failure::{FAILED, Failure, INTERRUPTED};
+use crate::interrupt::{self, Interrupt};
 use crate::messages::Messages;
 use crate::open_lanes;
 use crate::ui::{
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &EvaluateArgs, messages: &Messages) -> Result<(), Failur
     let (synthesizer, state, checkpoint) = synth::open(&args.run, &device, messages)?;
     let (synthesizer, _) = synth::with_vocoder(synthesizer, &checkpoint, args.vocoder.as_deref(), messages)?;
     let held_out = HeldOut::open(&state, args.data.as_deref(), args.clips as usize, messages)?;
-    let mut evaluation = held_out.evaluate(&synthesizer, &state, messages);
+    let mut evaluation = held_out.evaluate(&synthesizer, &state, messages)?;
     if let Some(dir) = &args.data {
         evaluation.notes.push(messages.with("evaluate-given", &[("folder", &dir.display())]));
     }
@@ -77,6 +77,7 @@ fn cannot_write(path: &Path, error: &dyn std::fmt::Display, messages: &Messages)
 pub(crate) struct HeldOut {
     pub(crate) corpus: std::sync::Arc<Corpus>,
     pub(crate) batches: Vec<HeldOutBatch>,
+    interrupt: Interrupt,
 }
 
 impl HeldOut {
@@ -117,18 +118,33 @@ impl HeldOut {
         let (group, reference) = state.batch_shape();
         let batches = validation_batches(&data, &state.settings, &state.stats, group, reference, clips)
             .map_err(|error| Failure::of(FAILED, &error))?;
-        Ok(HeldOut { corpus: data.validation, batches })
+        Ok(HeldOut { corpus: data.validation, batches, interrupt })
     }
 
-    pub(crate) fn evaluate(&self, synthesizer: &Synthesizer, state: &State, messages: &Messages) -> Evaluation {
+    /// Whether the user said stop.
+    fn go_on(&self, messages: &Messages) -> Result<(), Failure> {
+        match self.interrupt.stop.reason() {
+            None => Ok(()),
+            Some(_) => Err(Failure::new(INTERRUPTED, messages.get("evaluate-stopped"))),
+        }
+    }
+
+    pub(crate) fn evaluate(
+        &self,
+        synthesizer: &Synthesizer,
+        state: &State,
+        messages: &Messages,
+    ) -> Result<Evaluation, Failure> {
         let clips = self.batches.iter().map(|batch| batch.clips.len()).sum::<usize>();
         let bar = progress::bar(clips as u64, stderr().is_terminal());
         bar.set_message(messages.get("evaluate-clips"));
         let found = evaluate(synthesizer, state.step, &self.corpus, &self.batches, &mut |done| {
             bar.set_position(done as u64);
+            self.interrupt.stop.reason().is_none()
         });
         bar.finish_and_clear();
-        found
+        self.go_on(messages)?;
+        Ok(found.expect("only the user ends it"))
     }
 
     /// Synthesizes the clips and compares them with their recordings; `on_batch` gets what was said.
@@ -152,6 +168,7 @@ impl HeldOut {
                 }
             })?;
             on_batch(&spoken, batch)?;
+            self.go_on(messages)?;
             figures.extend(spoken.into_iter().map(SpokenClip::into_figures));
         }
         bar.finish_and_clear();

@@ -14,8 +14,8 @@ use tandem_observe::{
     Simulation, Verdict, headroom, predict, queue_lines, step_is_longer_by, step_times, timeline, verdict,
 };
 use tandem_train::{
-    Data, Facts, LaneFault, Profiled, SETTINGS, Scope, Setup, TrainConfig, TrainError, measure_alone, profile_steps,
-    resolve as resolve_settings,
+    Data, Facts, LaneFault, Profiled, REPLAYED, SETTINGS, Scope, Setup, TrainConfig, TrainError, measure_alone,
+    profile_steps, resolve as resolve_settings,
 };
 
 use crate::args::{InjectedFault, LaneArgs, ProfileArgs, RanksChange, WhatIf};
@@ -199,7 +199,7 @@ impl<'a> Bench<'a> {
     fn measure(&self, args: &ProfileArgs, lanes: Lanes) -> Result<Measured, Failure> {
         let settings = self.settings(args, &lanes.placement)?;
         let steps = (warm_up(args) + args.num_steps) as usize;
-        let bar = self.bar("profile-running", steps);
+        let bar = self.bar("profile-running", steps + steps.min(REPLAYED));
         let profiled = profile_steps(&self.setup(&settings, &lanes), steps, &mut || {
             bar.inc(1);
             self.interrupt.stop.reason().is_none()
@@ -296,6 +296,9 @@ impl<'a> Bench<'a> {
                 Some(what_if) => self.predict_one(args, before, &alone, &what_if).ok().map(|one| (one, what_if)),
                 None => None,
             };
+            if self.interrupt.stop.reason().is_some() {
+                return Err(Failure::new(INTERRUPTED, self.messages.get("advise-stopped")));
+            }
             let gain = predicted.as_ref().map_or(change.gain, |(one, _)| one.gain());
             recommended.push((Recommendation { gain, ..change }, predicted));
         }

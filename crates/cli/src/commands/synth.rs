@@ -13,7 +13,9 @@ mod one_file;
 mod texts;
 
 use std::collections::BTreeSet;
+use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tandem_model::{Device, HostReference};
 use tandem_observe::spectrogram_png;
@@ -22,9 +24,10 @@ use tandem_train::{CheckpointError, Checkpoints, RunDir, State, VoiceError, chec
 
 use crate::args::SynthArgs;
 use crate::commands::corpus;
-use crate::failure::{FAILED, Failure, USAGE};
+use crate::failure::{FAILED, Failure, INTERRUPTED, USAGE};
 use crate::messages::Messages;
 use crate::open_lanes;
+use crate::ui::progress;
 use texts::Line;
 
 pub(crate) fn run(args: &SynthArgs, messages: &Messages) -> Result<(), Failure> {
@@ -97,9 +100,22 @@ impl Voice {
     }
 
     /// Reads all lines once without speaking: how many tokens each has, or why it cannot be said.
-    fn measure(&self, args: &SynthArgs, lines: &[&Line]) -> Vec<Result<usize, SynthesisError>> {
+    fn measure(
+        &self,
+        args: &SynthArgs,
+        lines: &[&Line],
+        stop: &AtomicBool,
+        messages: &Messages,
+    ) -> Result<Vec<Result<usize, SynthesisError>>, Failure> {
         let mut all: Vec<Result<usize, SynthesisError>> = lines.iter().map(|_| Ok(0)).collect();
+        let bar = progress::bar(lines.len() as u64, stderr().is_terminal());
+        bar.set_message(messages.get("synth-reading"));
         for (n, sentence) in self.sentences(args, lines) {
+            bar.set_position(n as u64);
+            if stop.load(Ordering::Relaxed) {
+                bar.finish_and_clear();
+                return Err(Failure::new(INTERRUPTED, messages.get("advise-stopped")));
+            }
             match (&mut all[n], sentence) {
                 (Ok(tokens), Ok(sentence)) => *tokens += sentence.ids.len(),
                 (Err(SynthesisError::Unknown(known)), Err(SynthesisError::Unknown(more))) => known.extend(more),
@@ -107,7 +123,8 @@ impl Voice {
                 _ => {}
             }
         }
-        all
+        bar.finish_and_clear();
+        Ok(all)
     }
 
     fn speak<'a>(

@@ -18,7 +18,7 @@ use tandem_train::{
 use crate::args::{InjectedFault, LaneArgs, TrainArgs};
 use crate::commands::{corpus, watch};
 use crate::config_file;
-use crate::failure::{FAILED, Failure, USAGE};
+use crate::failure::{FAILED, Failure, INTERRUPTED, USAGE};
 use crate::interrupt::{self, Interrupt};
 use crate::listeners::{self, Board, Listeners};
 use crate::messages::Messages;
@@ -336,6 +336,8 @@ fn take_dir(
     messages: &Messages,
 ) -> Result<(), Failure> {
     if from_scratch && run.has_run() {
+        // Another start may have taken it while this one read its corpus.
+        take(run, messages)?;
         let aside = run.archive().map_err(|error| cannot_write(run.path(), &error, messages))?;
         screen.warn(&messages.with("train-set-aside", &[("path", &aside.display())]));
     }
@@ -376,6 +378,10 @@ impl Session {
             Some((reduce, host)) => trainer.join(reduce, host).map_err(|error| failure(&error, messages))?,
             None => Vec::new(),
         };
+        // Asked to stop before anything was begun. Several ranks agree on it before their first step.
+        if joined.is_empty() && interrupt.stop.reason().is_some() {
+            return Err(Failure::new(INTERRUPTED, messages.get("advise-stopped")));
+        }
         // Everything that was given is good: now a folder may be made, or moved out of the way.
         if ranks.is_first() {
             let mut facts = json!({"device": placement.model.label(), "lanes": placement, "opened": Inventory::opened(), "data": identity, "speakers": speakers, "model": trainer.config(), "resumed_from": resumed.map(|(step, _)| step)});
@@ -496,4 +502,32 @@ pub(crate) fn memory_hints(error: &TrainError, isolated: bool, mut failure: Fail
 pub(crate) fn write_trace(trace: &Trace, what: &str, mut output: Output) -> std::io::Result<PathBuf> {
     write_chrome_trace(trace, what, output.writer())?;
     output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::Lang;
+
+    /// It had no run yet when this start looked, and has one when the corpus is read.
+    #[test]
+    fn a_directory_that_another_start_took_meanwhile_is_not_moved_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("run");
+        let (first, second) = (RunDir::new(path.clone()), RunDir::new(path.clone()));
+        first.create().expect("made");
+        assert!(first.take().expect("a lock"));
+        first.add_to_manifest(&[], json!({})).expect("written");
+        let messages = Messages::for_user(Some(Lang::En));
+        let screen = Screen::new(true, &messages);
+        let refused = take_dir(&second, true, &[], json!({}), &screen, &messages).expect_err("it is not ours");
+        assert_eq!(refused.code, USAGE);
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["run"]);
+        // Once nobody has it any more it is moved, and a new one begins.
+        drop(first);
+        assert!(take_dir(&second, true, &[], json!({}), &screen, &messages).is_ok());
+        assert!(dir.path().join("run.1/manifest.json").exists() && path.join("manifest.json").exists());
+    }
 }

@@ -47,7 +47,7 @@ const PIECES: [(&str, &str); 16] = [
 
 /// Said by the libraries, but not found by the scan: put together from pieces, single words, or kept in a name.
 #[rustfmt::skip]
-const BY_HAND: [&str; 24] = [
+const BY_HAND: [&str; 25] = [
     "{}, epoch {} batch {}: {}", "{}, epoch {} batch {}, sample `{}`: {}", "{}, epoch {} batch {}, file `{}`: {}",
     "{}, epoch {} batch {}, sample `{}`, file `{}`: {}", "{} s of silence before the speech",
     "{} s of silence after the speech", "{} MB", "{} KB",
@@ -56,7 +56,7 @@ const BY_HAND: [&str; 24] = [
     "several host bridges of one NUMA node", "the connection between NUMA nodes (between CPU sockets)",
     "data lane: {}", "model lane: {}", "speakers", "none",
     "of an unknown version", "the voice was never trained on these symbols: {}", "the data lane failed (on purpose)",
-    "the data lane is out of memory (on purpose)", "the data lane hung (on purpose)",
+    "the data lane is out of memory (on purpose)", "the data lane hung (on purpose)", "half precision",
 ];
 
 /// Messages that become a failure under another name.

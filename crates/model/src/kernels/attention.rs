@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use super::cpu::{Matrix, exp, lanes_sum, multiply, vectorised};
+use super::cpu::{Matrix, exp, lanes_sum, multiply, vectorised, vectorised_once};
 use super::unwritten::in_blocks;
 
 /// Queries `[batch, queries, heads * channels]`, keys and values `[batch, keys, heads * channels]`.
@@ -176,16 +176,27 @@ impl Rotation<'_> {
         let (half, size) = (self.channels / 2, self.cos.len() * heads);
         in_blocks(x.len(), size, |n, out| {
             let x = &x[n * size..(n + 1) * size];
-            out.blocks(half, |at, out| {
-                // Halves of heads, one after the other: the other half of the same head is its neighbor.
-                let (own, other) = (&x[at * half..][..half], &x[(at ^ 1) * half..][..half]);
-                let (position, which) = (at / (2 * heads), at % 2);
-                let first = position * self.channels + which * half;
-                let cos = &self.cos[first..][..half];
-                let sin =
-                    &self.sin[if backward { position * self.channels + (1 - which) * half } else { first }..][..half];
-                out.each(|c| own[c].mul_add(cos[c], other[c] * sin[c]))
-            })
+            vectorised_once(
+                #[inline(always)]
+                || {
+                    out.blocks(
+                        half,
+                        #[inline(always)]
+                        |at, out| {
+                            // Halves of heads, one after the other: the other half of the same head is its neighbor.
+                            let (own, other) = (&x[at * half..][..half], &x[(at ^ 1) * half..][..half]);
+                            let (first, which) = (at / (2 * heads) * self.channels, at % 2);
+                            let of_sin = if backward { 1 - which } else { which };
+                            let cos = &self.cos[first + which * half..][..half];
+                            let sin = &self.sin[first + of_sin * half..][..half];
+                            out.each(
+                                #[inline(always)]
+                                |c| own[c].mul_add(cos[c], other[c] * sin[c]),
+                            )
+                        },
+                    )
+                },
+            )
         })
     }
 }

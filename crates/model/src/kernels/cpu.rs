@@ -35,7 +35,7 @@ pub(super) fn vectorised<R>(work: impl FnMut() -> R) -> R {
 
 /// The same for a closure that gives back what it was given.
 #[inline(always)]
-fn vectorised_once<R>(work: impl FnOnce() -> R) -> R {
+pub(super) fn vectorised_once<R>(work: impl FnOnce() -> R) -> R {
     struct Work<F>(F);
     impl<R, F: FnOnce() -> R> WithSimd for Work<F> {
         type Output = R;
@@ -46,6 +46,20 @@ fn vectorised_once<R>(work: impl FnOnce() -> R) -> R {
         }
     }
     Arch::new().dispatch(Work(work))
+}
+
+/// The vector units that loops use on this machine, if it has any that are used. (Naming them here sees to it that `pulp` is built with
+/// them: otherwise each multiply-add is a call, and a step takes four times as long.)
+pub(super) fn vectors() -> Option<&'static str> {
+    match Arch::new() {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(_) => Some("AVX-512"),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(_) => Some("AVX2"),
+        #[cfg(target_arch = "aarch64")]
+        Arch::Neon(_) => Some("NEON"),
+        _ => None,
+    }
 }
 
 /// A matrix in memory: where it starts and how far apart its rows and columns are.
@@ -551,6 +565,14 @@ pub(super) fn adam(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &m
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn loops_are_compiled_for_the_vectors_of_this_machine() {
+        use std::is_x86_feature_detected as has;
+        let avx2 = has!("avx2") && has!("fma") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt");
+        assert_eq!(vectors().is_some(), avx2, "{:?}", vectors());
+    }
 
     #[test]
     fn exp_is_exp() {

@@ -1,5 +1,6 @@
 //! The operations where most of a step is spent. On the CPU they are done in one piece (`cpu.rs`, made known to Burn in
-//! `fused.rs`); on other devices they are put together from what Burn has (`composed.rs`). Both give the same, up to rounding.
+//! `fused.rs`, `fused/gradients.rs`); on other devices they are put together from what Burn has (`composed.rs`). Both give the
+//! same, up to rounding.
 
 mod attention;
 mod composed;
@@ -8,6 +9,7 @@ mod fused;
 mod precision;
 mod stft;
 mod taps;
+mod threads;
 mod unfold;
 mod unwritten;
 
@@ -17,10 +19,18 @@ use burn::tensor::{Device, Int, Tensor};
 use fused::FusedOps;
 pub use precision::with_half_matmuls;
 pub(crate) use precision::{half_matmuls, matmul};
+/// Why threads could not be started.
+pub use rayon::ThreadPoolBuildError;
 pub use stft::Stft;
 pub(crate) use taps::tapped;
 pub use taps::with_early_gradients;
+pub use threads::compute_here;
 pub(crate) use unfold::Unfold;
+
+/// The vector units that the CPU's operations use on this machine, if it has any of those they know.
+pub fn cpu_vectors() -> Option<&'static str> {
+    cpu::vectors()
+}
 
 fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))

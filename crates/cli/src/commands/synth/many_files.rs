@@ -33,7 +33,7 @@ pub(super) fn run(args: &SynthArgs, dir: &Path, lines: &[Line], messages: &Messa
 
     // Texts that cannot be spoken are known before the first is: the others are not kept waiting for the reader.
     let (mut speakable, mut tokens, mut unspeakable) = (Vec::new(), 0, 0);
-    for (found, line) in voice.measure(args, &missing).into_iter().zip(&missing) {
+    for (found, line) in voice.measure(args, &missing, &interrupt.flag, messages)?.into_iter().zip(&missing) {
         match found {
             Ok(count) => {
                 tokens += count;

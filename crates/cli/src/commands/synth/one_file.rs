@@ -28,7 +28,7 @@ pub(super) fn run(args: &SynthArgs, lines: &[Line], messages: &Messages) -> Resu
     let voice = Voice::open(args, messages)?;
     let lines: Vec<&Line> = lines.iter().collect();
     let mut tokens = 0;
-    for (found, line) in voice.measure(args, &lines).into_iter().zip(&lines) {
+    for (found, line) in voice.measure(args, &lines, &interrupt.flag, messages)?.into_iter().zip(&lines) {
         tokens += found.map_err(|error| line_failure(&error, line, messages))?;
     }
     let failed = |error: std::io::Error| cannot_write(&args.output, &error, messages);
