@@ -293,7 +293,17 @@ fn an_interrupted_synthesis_loses_nothing_that_is_finished() {
     // One file: the sentences so far are in it.
     let text = "Banana piano. ".repeat(400);
     let mut command = synth(&work, &[&text, "-o", "one.wav", "--steps", "40", "--temperature", "1"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    // Before the first sentence there is nothing to keep. What is written so far is beside the file that it will be.
+    let begun = || {
+        let files = fs::read_dir(work.path("")).expect("a folder").flatten();
+        let written = files.filter(|file| file.file_name().to_string_lossy().starts_with(".tandem-"));
+        written.filter_map(|file| file.metadata().ok()).any(|file| file.len() > 1000)
+    };
+    while !begun() {
+        assert!(child.try_wait().expect("it can be asked").is_none(), "it ended before it spoke");
+        std::thread::yield_now();
+    }
     interrupt(&child);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
