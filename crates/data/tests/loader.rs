@@ -359,9 +359,9 @@ fn a_source_that_is_no_directory_is_a_corpus_too() {
     assert_eq!(clips, 7);
 }
 
-/// However few clips a corpus has: when all of them are gone, that is an error and not the end of the data.
+/// However few clips a corpus has: when most of them are gone, that is an error and not the end of the data.
 #[test]
-fn clips_that_vanish_after_the_start_are_too_many_when_none_is_left() {
+fn clips_that_vanish_after_the_start_are_too_many_when_most_have() {
     let folder = tempfile::tempdir().expect("a folder");
     let corpus = corpus(folder.path(), 9);
     let loader = loader(&corpus, CacheMode::Off, false);
@@ -372,7 +372,7 @@ fn clips_that_vanish_after_the_start_are_too_many_when_none_is_left() {
     let mut flow = flow.inspect(|_| std::fs::remove_dir_all(&wavs).unwrap_or_default());
     assert!(flow.next().is_some_and(|batch| batch.is_ok()), "at first they are there");
     let error = flow.find_map(Result::err).expect("not the end of a thousand epochs").to_string();
-    assert!(error.contains("9 of 9 clips cannot be used, more than is tolerated"), "{error}");
+    assert!(error.contains(" of 9 clips cannot be used, more than is tolerated"), "{error}");
     assert!(error.contains("no audio file of this name"), "{error}");
 }
 

@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let dir = args.next().map_or_else(|| made.path().join("run"), PathBuf::from);
     let run = Run::new(corpus, dir).with("model-size", "smoke")?.with("batch-size", "4")?.with("max-steps", "8")?;
+    tandem_model::kernels::compute_here()?;
     let report = run.with("sample-every", "0")?.with("log-every", "2")?.train(&mut |event| {
         if let Event::Progress(progress) = event {
             println!("step {}: loss {:.3}", progress.step, progress.loss);

@@ -18,7 +18,8 @@ use crate::run::RunDir;
 use crate::settings::{Facts, Requested, SettingsError, resolve, resolve_corpus};
 use crate::trainer::{Start, Trainer};
 
-/// A run that is about to start: a corpus, the directory of the run, and the settings that were given.
+/// A run that is about to start: a corpus, the directory of the run, and the settings that were given. The thread that trains on the CPU
+/// calls [`compute_here`](tandem_model::kernels::compute_here) first: the same steps, faster.
 #[derive(Debug)]
 pub struct Run {
     corpus: PathBuf,
