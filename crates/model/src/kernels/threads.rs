@@ -10,8 +10,8 @@ thread_local! {
 }
 
 /// Makes the calling thread one of those that share its loops, for as long as it lives: for a thread that trains or synthesizes on the
-/// CPU. Otherwise each of the thousand loops of a step puts it to sleep, wakes others, and wakes it again at the end (a tenth to a
-/// third of a step of the smallest models, most where a machine is shared). What is computed is the same to the bit.
+/// CPU. Otherwise each of the thousand loops of a step puts it to sleep, wakes others, and wakes it again at the end (a
+/// sixth of a step at size tiny, on two cores of a shared machine). What is computed is the same to the bit.
 ///
 /// The others are its own: as many threads compute as there are cores (or as `RAYON_NUM_THREADS` says). It is for the one thread of a
 /// process that computes, not for several at once, and for one whose work ends before it returns: what it gives to `rayon::spawn` may
