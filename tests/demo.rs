@@ -98,7 +98,7 @@ fn ctrl_c_is_heard_in_every_part_of_the_demo() {
     let rest: Vec<String> = output.take(100).collect();
     if rest.len() == 100 {
         child.kill().expect("it runs");
-        panic!("it goes on: {}", rest[99]);
+        panic!("it did not stop: {}", rest[99]);
     }
     let last: Value = serde_json::from_str(rest.last().expect("a line")).expect("JSON");
     assert_eq!((&last["event"], &last["report"]["ending"]), (&"stopped".into(), &"stopped".into()), "{last}");

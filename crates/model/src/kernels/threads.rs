@@ -59,7 +59,7 @@ mod tests {
                 let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
                 names.filter(|name| name.starts_with("compute ")).count()
             };
-            // They are told when the thread ends; a test that hangs here has found that they stay.
+            // They hear of it when the thread ends; a test that hangs here has found that they stay.
             while helpers() > 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! What Burn is told of the fused operations so that it can work backward through them.
+//! How Burn works backward through the fused operations.
 //!
 //! Each keeps what it needs for its gradient in the checkpointer, and the cheap ones (activations and norms) can be computed
 //! again: gradient checkpointing then drops their results.
